@@ -24,7 +24,7 @@ OLDEST_EXTRAS := $(EXTRAS),wandb
 # markers of what neither `make test` nor `make test-oldest` runs
 LONG := slow or wheel or browser or cluster or chaos
 
-.PHONY: help install demo test test-all launcher-test chaos-test lint types bench bench-algorithms bench-cached bench-execution bench-gpu bench-images bench-plan bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs notebook gallery site site-links lock lock-oldest test-oldest release rehearse clean
+.PHONY: help install demo test test-all launcher-test chaos-test lint types bench bench-algorithms bench-cached bench-execution bench-gpu bench-images bench-plan bench-report bench-stacked bench-statistics bench-sweeps docs cheap-outputs outputs notebook gallery site site-links lock lock-oldest test-oldest release rehearse clean
 .DEFAULT_GOAL := help
 
 FIRST := install demo test test-all site clean
@@ -122,11 +122,11 @@ bench-statistics: $(READY)  ## how often intervals hold the truth, tests find wh
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) docs/reference_pages.py
 
-readme: $(READY)  ## run every command whose output the README shows, and show what they print now (10 minutes)
-	$(RUN) docs/outputs.py README.md
+cheap-outputs: $(READY)  ## run the cheap commands whose output README and docs/ show, and show what they print now (2 minutes); test-all compares them
+	$(RUN) docs/outputs.py
 
-outputs: $(READY)  ## the same for the pages of docs/
-	$(RUN) docs/outputs.py docs
+outputs: $(READY)  ## the same with the dear commands, which train or take long (15 minutes)
+	$(RUN) docs/outputs.py --dear
 
 notebook: $(READY)  ## run the notebook of docs/ and save what it shows
 	$(RUN) docs/notebook_outputs.py

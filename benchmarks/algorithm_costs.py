@@ -215,8 +215,8 @@ def step_seconds(name: str, batches: list[EnvBatch]) -> float:
     """Time a step of an algorithm as train.py takes it, in seconds: the mean of STEPS steps."""
     clock = Clock()
     trainer = pl.Trainer(
-        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, callbacks=[clock],
+        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, callbacks=[clock],
     )  # fmt: skip
     trainer.fit(module(name), train_dataloaders=Repeat(batches))
     return clock.times[-1] / STEPS
@@ -316,10 +316,9 @@ def main() -> None:
         bound = floor(passes, part) / erm_floor
         excess = cost / bound
         table[name] = {"cost": round(cost, 2), "floor": round(bound, 2), "passes": passes.why}
-        print(
-            f"{name:<15}{cost:>7.2f}{bound:>7.2f}{excess:>12.2f}{' !' if excess > ALLOWED else '  '}{passes.why}",
-            flush=True,
-        )
+        mark = " !" if excess > ALLOWED else "  "
+        numbers = f"{cost:>7.2f}{bound:>7.2f}{excess:>12.2f}"
+        print(f"{name:<15}{numbers}{mark}{passes.why}", flush=True)
     COSTS.write_text(json.dumps(dict(sorted(table.items())), indent=1) + "\n")
 
 

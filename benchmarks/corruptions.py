@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_sample_images
 
-from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
+from dgbench.data.transforms.corruptions import CORRUPTIONS, RandomNumbers, corrupt
 
 SEVERITIES = (1, 3, 5)
 
@@ -49,7 +49,7 @@ def milliseconds(run: Callable[[int], object], n: int) -> float:
 
 def ours(x: torch.Tensor, name: str, severity: int) -> None:
     """Corrupt one batch with dgbench."""
-    corrupt(x, name, severity, Chance(0))
+    corrupt(x, name, severity, RandomNumbers(0))
 
 
 def package(each: np.ndarray, name: str, severity: int) -> None:

@@ -79,7 +79,7 @@ def peaks() -> dict[str, float]:
 
 
 def stacks(folder: Path, peak: float) -> list[dict[str, Any]]:
-    """Measure stacks of runs against a bare loop; images of the convolutional network are random."""
+    """Measure stacks of runs against a bare loop; the convolutional network's images are random."""
     set_precision("highest")
     files = [
         f"dataset.root={pictures(folder / 'pictures', 28)}",
@@ -130,8 +130,9 @@ def training(name: str, precision: str, peak: float) -> dict[str, Any]:
         synchronize()
     per_second = steps / (time.perf_counter() - begun)
     return {
-        "network": name, "precision": precision, "side": SIDE, "batch": n, "images_per_second": per_second * n,
-        "of_peak": per_second * case.cost.step / 1e12 / peak, "counted_gigabytes": case.cost.memory / 1e9,
+        "network": name, "precision": precision, "side": SIDE, "batch": n,
+        "images_per_second": per_second * n, "of_peak": per_second * case.cost.step / 1e12 / peak,
+        "counted_gigabytes": case.cost.memory / 1e9,
         "gigabytes": torch.cuda.max_memory_allocated() / 1e9 if ON_GPU else None,
     }  # fmt: skip
 
@@ -179,13 +180,15 @@ def main() -> None:
     print(", ".join(f"{name} {rate:.3g}" for name, rate in peak.items()) + "\n")
 
     print(
-        f"{'steps x runs per second':<26}{'runs':>6}{'bare':>10}{'stacked':>10}{'x bare':>8}{'auto':>8}{'of peak':>9}"
+        f"{'steps x runs per second':<26}{'runs':>6}{'bare':>10}{'stacked':>10}"
+        f"{'x bare':>8}{'auto':>8}{'of peak':>9}"
     )
     with tempfile.TemporaryDirectory() as folder:
         result["stacked"] = stacks(Path(folder), peak["single"])
     for row in result["stacked"]:
-        numbers = f"{row['bare']:>10.1f}{row['stacked']:>10.1f}{row['over_bare']:>8.2f}{row['auto']:>8.2f}"
-        print(f"{row['case']:<26}{row['runs']:>6}{numbers}{row['of_peak']:>9.1%}", flush=True)
+        rates = f"{row['bare']:>10.1f}{row['stacked']:>10.1f}"
+        ratios = f"{row['over_bare']:>8.2f}{row['auto']:>8.2f}{row['of_peak']:>9.1%}"
+        print(f"{row['case']:<26}{row['runs']:>6}{rates}{ratios}", flush=True)
 
     title = f"training, {SIDE} pixels, 3 x {BATCH}"
     print(f"\n{title:<26}{'precision':>10}{'images/s':>10}{'of peak':>9}{'GB':>7}{'counted':>9}")
@@ -195,8 +198,9 @@ def main() -> None:
             row = training(network, precision, peak[precision])
             result["training"].append(row)
             memory = "-" if row["gigabytes"] is None else f"{row['gigabytes']:.1f}"
-            numbers = f"{row['images_per_second']:>10.1f}{row['of_peak']:>9.1%}{memory:>7}{row['counted_gigabytes']:>9.1f}"
-            print(f"{network:<26}{precision:>10}{numbers}", flush=True)
+            speed = f"{row['images_per_second']:>10.1f}{row['of_peak']:>9.1%}"
+            memories = f"{memory:>7}{row['counted_gigabytes']:>9.1f}"
+            print(f"{network:<26}{precision:>10}{speed}{memories}", flush=True)
 
     result["equality"] = differences()
     unequal = [

@@ -285,7 +285,10 @@ def main() -> None:
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, {cores()} cores, "
         f"{DEVICE}; images per second\n"
     )
-    head = f"{'backbone':<10}{'image':<10}{'batch':>6}{'ours':>9}{'resident':>10}{'PIL':>9}{'script':>9}"
+    head = (
+        f"{'backbone':<10}{'image':<10}{'batch':>6}{'ours':>9}"
+        f"{'resident':>10}{'PIL':>9}{'script':>9}"
+    )
     saved = []
     print(f"{head}{'/ resident':>12}{'/ PIL':>8}{'/ script':>10}{'peak GB':>9}")
     for number, (backbone, side, usual_batch, usual_steps) in enumerate(CASES[DEVICE]):
@@ -296,8 +299,9 @@ def main() -> None:
             folder = Path(name)
             root = options.root or pictures(folder / "pictures", options.side)
             words = [
-                "dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={side}", f"backbone={backbone}",
-                f"paths.cache_dir={folder}/cache", f"hparams.batch_size={batch}", f"trainer.steps={steps}",
+                "dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={side}",
+                f"backbone={backbone}", f"paths.cache_dir={folder}/cache",
+                f"hparams.batch_size={batch}", f"trainer.steps={steps}",
                 f"trainer.eval_every={steps}", "protocol.folds=[0]",
                 f"trainer.device={'gpu' if DEVICE == 'cuda' else 'cpu'}",
             ]  # fmt: skip

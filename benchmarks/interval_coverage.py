@@ -4,7 +4,7 @@ there.
     python benchmarks/interval_coverage.py [--trials 3000]
 
 Simulates tables of A algorithms and n seeds (blocks, configurations) whose truth is known, calls
-the functions that the reports call, and prints the tables of docs/concepts/statistics.md. One core;
+the functions that the reports call, and prints the tables of docs/concepts/simulations.md. One core;
 each cell has a generator of its own.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgbench.analysis import (
-    Sample,
+    SampleSummary,
     compatible,
     correlation_difference,
     correlation_interval,
@@ -141,7 +141,9 @@ def welch(ratio: float) -> Trial:
     def trial(rng: Generator, n: int, a: int) -> float:
         first, second = rng.normal(size=n), ratio * rng.normal(size=n)
         return holds(
-            compatible(*(Sample(float(v.mean()), float(v.std(ddof=1)), n) for v in (first, second)))
+            compatible(
+                *(SampleSummary(float(v.mean()), float(v.std(ddof=1)), n) for v in (first, second))
+            )
         )
 
     return trial

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from synthetic_rows import ALGORITHMS, write_study
 
-from dgbench.reports.reading.row_files import CACHE_FILE
+from dgbench.reports.reading.row_cache import CACHE_FILE
 
 REPORT = Path(__file__).parents[1] / "report.py"
 GIGABYTES = 1.0

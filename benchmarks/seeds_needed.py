@@ -4,7 +4,7 @@ misleads.
     python benchmarks/seeds_needed.py [--studies 10000]
 
 Simulates studies whose truth is known, calls the functions of ``report=power``, and prints the
-tables of docs/how_to/how_many_seeds.md. One core; every table has a generator of its own.
+tables of docs/concepts/simulations.md. One core; every table has a generator of its own.
 """
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ def speed(studies: int) -> Cells:
     """Average the seeds until a pair is decided, and count the share that is within 30; 2 and 14
     algorithms.
     """
-    yield "| mean seeds (decided within 30, %) | 4 deviations | 2 | 1 | 0.5 |\n|---|--:|--:|--:|--:|"
+    heading = "| mean seeds (decided within 30, %) | 4 deviations | 2 | 1 | 0.5 |"
+    yield f"{heading}\n|---|--:|--:|--:|--:|"
     rng = np.random.default_rng(2)
     smallest = np.concatenate(
         [p_values(rng.normal(size=(5 * studies, LOOKS)))[:, 2:].min(axis=1) for _ in range(8)]
@@ -177,7 +178,8 @@ def speed(studies: int) -> Cells:
             values = p_values(differences)
             values[:, :2] = 1.0
             for title, hit in (("evidence", e_process(differences) >= 1 / error),
-                               ("group-sequential, at most 30 seeds", values <= nominal)):  # fmt: skip
+                               ("group-sequential, at most 30 seeds",
+                                   values <= nominal)):  # fmt: skip
                 decided = hit.any(axis=1)
                 seeds = np.where(decided, hit.argmax(axis=1) + 1, LOOKS)
                 rows[title].append(f"{seeds.mean():.1f} ({100 * decided.mean():.0f})")

@@ -82,8 +82,9 @@ def fit(module: pl.LightningModule, data: pl.LightningDataModule) -> float:
     """Train a module on data and return the seconds of the step loop."""
     clock = Clock()
     trainer = pl.Trainer(
-        accelerator=DEVICE, devices=1, max_epochs=1, logger=False, enable_checkpointing=False, limit_val_batches=0,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, callbacks=[clock],
+        accelerator=DEVICE, devices=1, max_epochs=1, logger=False, enable_checkpointing=False,
+        limit_val_batches=0, enable_progress_bar=False, enable_model_summary=False,
+        num_sanity_val_steps=0, callbacks=[clock],
     )  # fmt: skip
     trainer.fit(module, datamodule=data)
     return clock.seconds

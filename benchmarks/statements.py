@@ -3,7 +3,7 @@ known.
 
     python benchmarks/statements.py [--trials 2000]
 
-Prints the tables of docs/concepts/statistics.md: how often an algorithm is called worse though it
+Prints the tables of docs/concepts/simulations.md: how often an algorithm is called worse though it
 is not, and bias and coverage of the two worst+gaps. Calls the functions that reports call. One
 core.
 """
@@ -180,7 +180,7 @@ def points(value: float) -> str:
 
 
 def quiet_and_noisy(trials: int) -> None:
-    """Compare two algorithms of equal expected errors, one quiet and one noisy, by both worst+gaps."""
+    """Compare two algorithms of equal expected errors, a quiet and a noisy one, by worst+gaps."""
     lines = []
     for seeds in SEEDS:
         rng = np.random.default_rng(seeds)

@@ -3,7 +3,7 @@ truth is known.
 
     python benchmarks/statements_evidence.py [--studies 10000]
 
-Prints tables of docs/how_to/how_many_seeds.md and docs/concepts/statistics.md. One core; every
+Prints tables of docs/concepts/simulations.md. One core; every
 table has a generator of its own. ``SECTIONS`` are those that benchmarks/statements.py runs with its
 others.
 """
@@ -103,7 +103,8 @@ def evidence_power(studies: int) -> Cells:
     """
     pairs = ((20, 10), (10, 5), (5, 2.5), (5, 5))  # points: difference, deviation
     heads = " | ".join(f"{difference} ± {deviation}" for difference, deviation in pairs)
-    yield f"| mean seeds (decided within {MOST_LOOKS}, %), points | {heads} |\n|---|--:|--:|--:|--:|"
+    heading = f"| mean seeds (decided within {MOST_LOOKS}, %), points | {heads} |"
+    yield f"{heading}\n|---|--:|--:|--:|--:|"
     needed = 1 / error_of_each(2, 0.05)
     for title, process in EVIDENCE.items():
         rng, cells = np.random.default_rng(3), []

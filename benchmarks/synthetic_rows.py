@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ALGORITHMS = (
-    "erm", "irm", "group_dro", "mixup", "mldg", "coral", "mmd", "dann", "cdann", "mtl", "sagnet", "arm", "vrex", "rsc",
+    "erm", "irm", "group_dro", "mixup", "mldg", "coral", "mmd", "dann", "cdann", "mtl", "sagnet",
+    "arm", "vrex", "rsc",
 )  # fmt: skip
 GRID = tuple(f"{i / 100:.2f}" for i in range(101))
 
@@ -73,10 +74,10 @@ def _runs(
         identity = {
             "run": f"{ratio}-{scale}-{algorithm}-{seed}-{fold}", "dataset": "sr_cmnist",
             "variant": {"ratio": ratio, "scale": scale, "resolution": 28}, "base": "synthetic",
-            "evaluation": "exact", "data_seed": 0, "split_seed": 0, "given": given, "algorithm": algorithm,
-            "hparams": {"lr": 0.001, "weight_decay": 0.0}, "draw": 0, "backbone": "mnist_cnn", "init": "random",
-            "tuning": "ft", "protocol": "loo", "fold": fold, "held_out": held_out, "seed": seed, "averaging": "none",
-            "code": "0.1.0",
+            "evaluation": "exact", "data_seed": 0, "split_seed": 0, "given": given,
+            "algorithm": algorithm, "hparams": {"lr": 0.001, "weight_decay": 0.0}, "draw": 0,
+            "backbone": "mnist_cnn", "init": "random", "tuning": "ft", "protocol": "loo",
+            "fold": fold, "held_out": held_out, "seed": seed, "averaging": "none", "code": "0.1.0",
         }  # fmt: skip
         head = json.dumps(identity, separators=(",", ":"))[:-1]
         test_environments = sorted({*GRID, *given}) if fold == "full" else given
@@ -96,8 +97,9 @@ def _runs(
                         + 0.05 * (1 - progress)
                     )
                     unseen = "true" if env in held_out or env not in given else "false"
+                    wrong = min(10000.0, max(0.0, 10000 * error))
                     lines.append(
                         f'{head},"step":{step},"env":"{env}","subset":"{subset}","seen":10000,'
-                        f'"wrong":{min(10000.0, max(0.0, 10000 * error)):.3f},"loss":0.5,"env_held_out":{unseen}}}'
+                        f'"wrong":{wrong:.3f},"loss":0.5,"env_held_out":{unseen}}}'
                     )
         yield f"fold-{fold}", lines

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from dgbench.plan.measures import choose
-from dgbench.reports.archive.entries import entry_folders, evaluated, read_entry
 from dgbench.reports.chance import BLIND_GUESS
-from dgbench.reports.evaluation import Evaluation
+from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.over_seeds import complete, means
 from dgbench.reports.reading.collect import collect
+from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.results import selection_named
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
@@ -60,10 +62,11 @@ def leaders(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
 def of_archive() -> pd.DataFrame:
     """Collect the lines of :func:`leaders` of all entries, with the name of each."""
     parts = []
-    for folder in entry_folders(RESULTS):
-        entry = read_entry(folder)
-        _, evaluation = evaluated(collect(entry.rows, repeated=True), entry.selection)
-        parts.append(pd.DataFrame(leaders(evaluation)).assign(entry=entry.name))
+    for file in sorted(RESULTS.glob("*/entry.yaml")):
+        selection = selection_named(yaml.safe_load(file.read_text(encoding="utf-8"))["selection"])
+        runs = collect(file.with_name("rows.jsonl.xz"), repeated=True)
+        evaluation = evaluate(select_runs(runs, selection, "code"), "code")
+        parts.append(pd.DataFrame(leaders(evaluation)).assign(entry=file.parent.name))
     return pd.concat([part for part in parts if len(part)], ignore_index=True)
 
 

@@ -57,6 +57,7 @@ html_theme = "furo"
 highlight_language = "text"  # a block without a language is output
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["filter.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
@@ -116,7 +117,7 @@ def copy_reports(app: Any, error: Exception | None) -> None:
 
 
 def plain_types(app: Any, function: Any, bound: bool) -> None:
-    """Show the argument types of a checked function without the annotations that restrict values."""
+    """Show the argument types of a checked function without annotations that restrict values."""
     if hasattr(function, "__wrapped__"):
         function.__annotations__ = get_type_hints(
             function, localns={"TrainResult": dgbench.TrainResult}

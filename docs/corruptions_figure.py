@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from dgbench.data.store.decoding import rgb
-from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
+from dgbench.data.transforms.corruptions import CORRUPTIONS, RandomNumbers, corrupt
 
 SEVERITIES = (1, 3, 5)
 COLUMNS = 5  # corruptions side by side
@@ -71,7 +71,7 @@ def draw(out: Path, image: Tensor) -> None:
         left, top = 1.5 + (index % COLUMNS) * 1.04, (index // COLUMNS) * (rows * 1.04 + 0.3) + 0.28
         label(name, left + 0.5, top - 0.12)
         for row, severity in enumerate(SEVERITIES):
-            place(corrupt(image, name, severity, Chance(index)), left, top + row * 1.04)
+            place(corrupt(image, name, severity, RandomNumbers(index)), left, top + row * 1.04)
             if index % COLUMNS == 0:
                 label(str(severity), 1.4, top + row * 1.04 + 0.5, "right")
     figure.savefig(out)

@@ -30,8 +30,10 @@ _HEAD = """# Gallery
 
 <!-- Written by `make gallery` from gallery.yaml; edit that. -->
 
-Finished reports, each with the commands that made it. A report is one HTML file that needs no network. Those of an
-entry of `results/` show results to build on; the others come from small runs, some minutes on two cores.
+Finished reports, each with the commands that made it. A report is one HTML file that needs no \
+network. Those of an
+entry of `results/` show results to build on; the others come from small runs, some minutes on \
+two cores.
 """
 
 

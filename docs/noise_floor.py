@@ -1,13 +1,13 @@
-"""How far each part of chance moves the numbers: ``python docs/noise_floor.py`` draws a figure and
-prints a table.
+"""How far each part of chance moves the numbers: ``python docs/noise_floor.py`` prints a table.
 
-The figure is docs/figures/noise_floor.png; all follows from the numbers of committed entries of
-results/. Deviations are those of single studies, in points.
+With ``--figure`` it also draws docs/figures/noise_floor.png. All follows from the numbers of
+committed entries of results/. Deviations are those of single studies, in points.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +41,7 @@ def numbers(entry: str) -> pd.DataFrame:
 
 
 def with_seed_0(study: pd.DataFrame) -> pd.DataFrame:
-    """Add the first repetition in which nothing moves to every other part of chance, as its seed 0."""
+    """Add the first repetition in which nothing moves to every part of chance, as its seed 0."""
     rounding = study[study["seed_moves"] == "nothing"]
     base = rounding[rounding["seed"] == rounding["seed"].min()]
     copies = [base.assign(seed_moves=part, seed=0) for part in PARTS if part != "nothing"]
@@ -122,7 +122,8 @@ def draw(deviations: pd.DataFrame, out: Path) -> None:
 def main() -> None:
     study = with_seed_0(numbers(STUDY))
     deviations = study.groupby(["algorithm", "seed_moves"])[list(MEASURES)].std(ddof=1).unstack()
-    draw(deviations, ROOT / "docs" / "figures" / "noise_floor.png")
+    if "--figure" in sys.argv:
+        draw(deviations, ROOT / "docs" / "figures" / "noise_floor.png")
     repetitions = study.groupby("seed_moves")["seed"].nunique()
     print("repetitions:", ", ".join(f"{name} {repetitions[part]}" for part, name in PARTS.items()))
     table = (

@@ -19,7 +19,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.data.fetch.fetching import Archive, Form, Source, sources
+from dgbench.data.fetch.fetching import Archive, DatasetSource, Form, sources
 from dgbench.errors import ConfigError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
@@ -60,12 +60,18 @@ CONFIGURATION_HEAD = """# Configuration
 
 <!-- Written by `make docs` from the comments in conf/; edit those. -->
 
-Choose a file of a group with `GROUP=NAME` (`algorithm=vrex`), set a single key with `GROUP.KEY=VALUE`
-(`trainer.steps=1000`), sweep with `-m` and commas (`-m seed=0,1,2 algorithm=erm,vrex`). `--cfg job` prints the
-composed configuration (with `--resolve` values stand in the place of references), `--help` the choices.
-`paths.output_dir=DIR` and, with `-m`, `hydra.sweep.dir=DIR` say where studies go. A number from an environment
-variable, such as the index of a job array, is written `'seed=${oc.decode:${oc.env:SLURM_ARRAY_TASK_ID}}'`. A mistyped
-key is an error. Every hyperparameter has one address, `hparams.NAME=VALUE`, under which it is listed here.
+Choose a file of a group with `GROUP=NAME` (`algorithm=vrex`), set a single key with \
+`GROUP.KEY=VALUE`
+(`trainer.steps=1000`), sweep with `-m` and commas (`-m seed=0,1,2 algorithm=erm,vrex`). `--cfg \
+job` prints the
+composed configuration (with `--resolve` values stand in the place of references), `--help` the \
+choices.
+`paths.output_dir=DIR` and, with `-m`, `hydra.sweep.dir=DIR` say where studies go. A number from \
+an environment
+variable, such as the index of a job array, is written \
+`'seed=${oc.decode:${oc.env:SLURM_ARRAY_TASK_ID}}'`. A mistyped
+key is an error. Every hyperparameter has one address, `hparams.NAME=VALUE`, under which it is \
+listed here.
 """
 
 
@@ -115,7 +121,7 @@ def _leading_comment(lines: list[str]) -> Iterator[str]:
 
 
 def _keys(lines: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield dotted key, value as written and comment of each line; indentation tells nested blocks."""
+    """Yield dotted key, value as written and comment of each line; indentation nests blocks."""
     path: list[tuple[int, str]] = []
     for line in _whole(lines):
         match = _LINE.match(line)
@@ -145,20 +151,29 @@ def _whole(lines: list[str]) -> Iterator[str]:
 
 ALGORITHMS_HEAD = """# Algorithms
 
-<!-- Written by `make docs` from conf/algorithm/, the docstrings, algorithm_families.yaml, algorithm_notes.md and
+<!-- Written by `make docs` from conf/algorithm/, the docstrings, algorithm_families.yaml, \
+algorithm_notes.md and
 algorithm_costs.json; edit those. -->
 
-Each is a pure objective in `src/dgbench/algorithms/`, checked in double precision against reference numbers where those
-exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of environment e, N the images of a step, z
+Each is a pure objective in `src/dgbench/algorithms/`, checked in double precision against \
+reference numbers where those
+exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of environment e, N the \
+images of a step, z
 features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
-[Configuration](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
-`hparams.space`, and `hparams.KEY=VALUE` overrides both. Small and large are kinds of images (`dataset.image_kind`).
-What differs from DomainBed on purpose, and its slips, stand in [Beside DomainBed](domainbed.md). `averaging=swad`,
+[Configuration](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K \
+of the search space
+`hparams.space`, and `hparams.KEY=VALUE` overrides both. Small and large are kinds of images \
+(`dataset.image_kind`).
+What differs from DomainBed on purpose, and its slips, stand in [Beside DomainBed](domainbed.md). \
+`averaging=swad`,
 `averaging=eoa` and `tuning=lp_ft` go around any of them, `sharpness=sam` around most.
 
-**Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images
-of 28 x 28); the *floor* is what its passes through the network take at least. *Memory* is what an algorithm keeps from
-step to step besides weights and optimizer; *stacks* says whether runs train together (`execution=stacked`).
+**Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, \
+`mnist_cnn`, 3 x 64 images
+of 28 x 28); the *floor* is what its passes through the network take at least. *Memory* is what \
+an algorithm keeps from
+step to step besides weights and optimizer; *stacks* says whether runs train together \
+(`execution=stacked`).
 
 """
 
@@ -344,8 +359,8 @@ def _family_row(name: str, cost: Mapping[str, Any] | None) -> str:
         (cost["passes"], f"{cost['cost']:.2f}", f"{cost['floor']:.2f}") if cost else ("", "-", "-")
     )
     cells = [
-        f"[`{name}`](#{name})", purpose(kind), ", ".join(networks) or "-", ", ".join(memory) or "-", *measured,
-        "yes" if kind.stackable else "no", f"{_fewest(kind, hparams)} or more",
+        f"[`{name}`](#{name})", purpose(kind), ", ".join(networks) or "-", ", ".join(memory) or "-",
+        *measured, "yes" if kind.stackable else "no", f"{_fewest(kind, hparams)} or more",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -399,9 +414,12 @@ DOWNLOADS_HEAD = """# Downloads
 
 <!-- Written by `make docs` from conf/dataset; edit that. -->
 
-Where `dgbench fetch NAME` looks, in this order. A checksum stands here only where a public source states
-it: a sha256 tells every change, an md5 damage but not malice. Where none is stated, the sha256 of what came is printed
-and noted, and `verify` compares later ones with it ([Fetching datasets](../how_to/fetching.md)). The addresses stand in
+Where `dgbench fetch NAME` looks, in this order. A checksum stands here only where a public \
+source states
+it: a sha256 tells every change, an md5 damage but not malice. Where none is stated, the sha256 \
+of what came is printed
+and noted, and `verify` compares later ones with it ([Fetching datasets](../how_to/fetching.md)). \
+The addresses stand in
 `conf/dataset/NAME.yaml`; public sources name them, and no test asks them.
 """
 
@@ -434,7 +452,7 @@ def downloads_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _download_lines(source: Source, form: Form) -> Iterator[str]:
+def _download_lines(source: DatasetSource, form: Form) -> Iterator[str]:
     """Yield a line per file, or per series of files on the same hosts with the same checksums, as a
     rule none.
     """
@@ -475,18 +493,21 @@ ROWS_HEAD = f"""# Rows
 
 <!-- Written by `make docs` from the classes of src/dgbench/records; edit those. -->
 
-Each run keeps its errors in `{ROW_FILE}`, one JSON object per line: which run wrote it, and one counted error. Every
+Each run keeps its errors in `{ROW_FILE}`, one JSON object per line: which run wrote it, and one \
+counted error. Every
 measure, table and figure is computed from such rows. `dgbench.results` reads them as a data frame
 ([From Python](python.md)); [Files](files.md) says where they are.
 
-The error is `wrong / seen`, a fraction. A key with a default may be absent in rows that are older than the key.
+The error is `wrong / seen`, a fraction. A key with a default may be absent in rows that are \
+older than the key.
 """
 
 ROWS_MIDDLE = f"""
 `{PREDICTION_FILE}` is described in [Which images are wrong](../how_to/errors.md), `metrics.csv` in
 [Loggers](../how_to/loggers.md).
 
-Estimates of `shift.py` are kept in `{SHIFT_FILE}` in the same way ([Dataset shift](../how_to/shift.md)).
+Estimates of `shift.py` are kept in `{SHIFT_FILE}` in the same way ([Dataset \
+shift](../how_to/shift.md)).
 """
 
 

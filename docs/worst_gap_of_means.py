@@ -3,7 +3,7 @@
     python docs/worst_gap_of_means.py
 
 Writes ``docs/data/worst_gap_of_means.csv``, a line for each entry, setting and algorithm, and
-prints the tables of docs/concepts/measures.md: by how much the noise of seeds raises worst+gap,
+prints the tables of docs/concepts/worst_gap.md: by how much the noise of seeds raises worst+gap,
 whose place changes, and which of the two predicts the ideal better.
 """
 
@@ -72,7 +72,7 @@ def lines_of(entry: str, setting: Evaluation) -> pd.DataFrame:
 
 
 def raised(frame: pd.DataFrame) -> None:
-    """Print, for each entry and setting, by how much noise raises worst+gap and what that changes."""
+    """Print for each entry and setting by how much noise raises worst+gap, and its effect."""
     heads = ["entry", "algorithms, seeds", "raised by, mean (largest)", "over 1 standard error"]
     heads += ["places changed", "leader of a run", "of mean errors"]
     print(f"| {' | '.join(heads)} |")

@@ -41,11 +41,12 @@ import gc, json, os, runpy, signal, sys, traceback
 runpy.run_path({str(ROOT / "tests" / "read_once.py")!r})
 runpy.run_path({str(ROOT / "tests" / "start_once.py")!r})
 import timm, torch, pytorch_lightning, torchvision, sklearn.datasets, pandas
-import dgbench.cli.outcome, dgbench.training.train_runs, dgbench.training.study, dgbench.data.datasets.spurious
-import dgbench.reports.reading.collect
+import dgbench.cli.outcome, dgbench.training.train_runs, dgbench.training.study
+import dgbench.data.datasets.spurious, dgbench.reports.reading.collect
 torch.set_num_threads(1)
 gc.freeze()
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
+# a job in the background may have inherited that it is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 for line in sys.stdin:
@@ -258,7 +259,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_configure() -> None:
-    """Started by make, tests end with it, also where it is killed; their processes end with them."""
+    """Started by make, tests end with it, also where it is killed;
+    their processes end with them.
+    """
     if "MAKELEVEL" in os.environ and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 

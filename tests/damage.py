@@ -147,8 +147,8 @@ def grow(file: Path, chance: random.Random) -> bool:
 #: of row files
 ROWS: Mapping[str, Sequence[Way]] = {
     "fold-*/errors.jsonl": (
-        cut_at_line_end, cut_within_line, lose_lines, lose_first_lines, lose_evaluation, repeat_line, disagreeing_line,
-        garbage_line, remove, empty,
+        cut_at_line_end, cut_within_line, lose_lines, lose_first_lines, lose_evaluation,
+        repeat_line, disagreeing_line, garbage_line, remove, empty,
     )
 }  # fmt: skip
 _WAYS = (remove, empty, cut, overwrite)
@@ -165,8 +165,9 @@ CHECKPOINTS: Mapping[str, Sequence[Way]] = dict.fromkeys(
 #: of everything else that a run, a study or a command leaves
 RECORDS: Mapping[str, Sequence[Way]] = dict.fromkeys(
     (
-        "fold-*/status", "fold-*/identity.json", "fold-*/config.yaml", "fold-*/model.json", "fold-*/progress.json",
-        "fold-*/predictions.parquet", "fold-*/metrics.csv", "planned.json", ".jobs/*.json",
+        "fold-*/status", "fold-*/identity.json", "fold-*/config.yaml", "fold-*/model.json",
+        "fold-*/progress.json", "fold-*/predictions.parquet", "fold-*/metrics.csv", "planned.json",
+        ".jobs/*.json",
     ),
     _WAYS,
 )  # fmt: skip

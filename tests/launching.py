@@ -19,7 +19,8 @@ SECONDS = 240  # after which nothing happens
 STARTED: list[subprocess.Popen[str]] = []  # by the test that runs
 START = """
 import importlib, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
+# a job in the background may have inherited that it is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 program = sys.argv.pop(1)
 sys.argv[0] = f"{program}.py"
 getattr(importlib.import_module(f"dgbench.cli.{program}"), program)()
@@ -53,7 +54,9 @@ def start(
 
 
 def end_all() -> None:
-    """End what a failed test leaves running; a test after it would be slowed down and warned of it."""
+    """End what a failed test leaves running;
+    a test after it would be slowed down and warned of it.
+    """
     for process in STARTED:
         process.kill()
         process.wait()

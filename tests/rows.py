@@ -5,9 +5,9 @@ from __future__ import annotations
 from dgbench.records.rows import Row, RunIdentity
 
 IDENTITY = RunIdentity(
-    run="abc", dataset="pacs", variant={}, base="pacs", evaluation="sampled", data_seed=0, split_seed=0,
-    given=["photo", "sketch"], algorithm="erm", hparams={"steps": 100}, backbone="resnet18", protocol="loo", fold="1",
-    held_out=["sketch"], seed=0, code="0.1.0",
+    run="abc", dataset="pacs", variant={}, base="pacs", evaluation="sampled", data_seed=0,
+    split_seed=0, given=["photo", "sketch"], algorithm="erm", hparams={"steps": 100},
+    backbone="resnet18", protocol="loo", fold="1", held_out=["sketch"], seed=0, code="0.1.0",
 )  # fmt: skip
 ROW = Row(
     identity=IDENTITY,

@@ -44,14 +44,16 @@ FREE = ("None", "5", "x", "[1]", "{}", "object")
 RIGHT: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("output", "name", "push", "run", "spread", "estimator", "objective"), ("x",)),
     **dict.fromkeys(("weights", "averaging", "split_by"), ("None", "x")),
-    **dict.fromkeys(("n_classes", "n_envs", "features", "trials", "halves", "min_per_class", "seed"), ("5",)),
+    **dict.fromkeys(("n_classes", "n_envs", "features", "trials", "halves", "min_per_class",
+            "seed"), ("5",)),
     **dict.fromkeys(("n_images", "n_trained_on"), ("5",)),
     **dict.fromkeys(("max_per_class", "n_features"), ("None", "5")),
     **dict.fromkeys(("hparams", "keys", "values"), ("None", "{}")),
     **dict.fromkeys(("statistics", "rule", "dtype"), ("None",)),
     **dict.fromkeys(("image", "pixel_mean", "pixel_std"), ("[1]",)),
     "y_true": ("x", "[1]"), "given": ("None", "[1]"), "groups": ("None", "[1]"), "y_pred": ("[1]",),
-    "environments": ("[1]",), "model": FREE, "search": FREE, "networks": ("{}",), "source": ("x",), "selection": ("x",),
+    "environments": ("[1]",), "model": FREE, "search": FREE, "networks": ("{}",), "source": ("x",),
+    "selection": ("x",),
 }  # fmt: skip
 OPTIONAL: Mapping[tuple[Any, str], tuple[str, ...]] = {
     (dgbench.evaluate, "name"): ("None", "x"),

@@ -1,4 +1,6 @@
-"""CITATION.cff, CHANGELOG.md and the version agree, and the citation has what its format demands."""
+"""CITATION.cff, CHANGELOG.md and the version agree,
+and the citation has what its format demands.
+"""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ LAYERS = (
     ("algorithms",),
     ("analysis", "data", "networks", "objectives", "plan"),
     (
-        "batches", "configuration", "containers", "downloads", "errors", "interruption", "network_specs", "phases",
-        "records", "seeding", "validation", "version",
+        "batches", "configuration", "containers", "downloads", "errors", "interruption",
+        "network_specs", "phases", "records", "seeding", "validation", "version",
     ),
 )  # fmt: skip
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
@@ -42,11 +42,20 @@ ALLOWED = {
     "plan": {"analysis", "data"},
 }
 WITHOUT_TORCH = (
-    "analysis", "configuration", "downloads", "errors", "phases", "plan", "records", "reports", "seeding",
-    "validation", "version",
+    "analysis", "configuration", "downloads", "errors", "phases", "plan", "records", "reports",
+    "seeding", "validation", "version",
 )  # fmt: skip
 #: of the estimators of shift, functions of arrays; and their report
-SHIFT_WITHOUT_TORCH = ("density", "distances", "estimators", "figures", "pairs", "report", "tables")
+SHIFT_WITHOUT_TORCH = (
+    "density",
+    "distances",
+    "estimators",
+    "figures",
+    "pairs",
+    "report",
+    "tables",
+    "verdicts",
+)
 
 
 def package_of(path: Path) -> str:

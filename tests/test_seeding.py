@@ -26,7 +26,9 @@ def test_values_never_change(arguments: tuple[Any, ...], expected: int) -> None:
 
 
 def test_each_purpose_and_each_base_has_its_own() -> None:
-    """Words do not run together: ("a", "bc") and ("ab", "c") differ, and so do (1, "2") and (12,)."""
+    """Words do not run together: ("a", "bc") and ("ab", "c") differ, and so do (1,
+    "2") and (12,).
+    """
     asked: list[tuple[Any, ...]] = [
         (0, "a"),
         (1, "a"),

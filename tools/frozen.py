@@ -443,7 +443,7 @@ def record(checkout: Path, folder: Path, parts: Iterable[str]) -> None:
 
 
 def planned(jobs: Mapping[str, Sequence[str]]) -> Entries:
-    """Plan the studies of every job as ``plan=true`` does; return them with the text of the plan."""
+    """Plan the studies of every job as ``plan=true`` does; return them and the plan's text."""
     import dgbench
 
     kind, entries = class_named(PLANNED), {}
@@ -589,7 +589,7 @@ def differences(a: Any, b: Any, place: str, numbers: bool) -> Iterator[tuple[str
 
 
 def close(a: Any, b: Any) -> bool:
-    """Return whether two cells are numbers that differ by 1e-12 or less, relative to those above 1."""
+    """Return whether two cells are numbers that differ by 1e-12 or less, relative above 1."""
     try:
         one, other = float(a), float(b)
     except (TypeError, ValueError):

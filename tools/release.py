@@ -35,7 +35,7 @@ ENTRY = re.compile(r"^## \[(?P<version>[^]]+)\](?: - (?P<date>\d{4}-\d{2}-\d{2})
 
 
 def uncommitted(root: Path) -> list[str]:
-    """List files that differ from the last commit or are not in it, as ``git status`` names them."""
+    """List files that differ from the last commit or are not in it, as in ``git status``."""
     listed = subprocess.run(
         ("git", "status", "--porcelain"), cwd=root, capture_output=True, text=True, check=True
     )

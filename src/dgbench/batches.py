@@ -23,19 +23,19 @@ class EnvBatch:
     x: Tensor  #: (N, C, H, W) images
     y: Tensor  #: (N,) int64 labels
     sizes: tuple[int, ...]  #: minibatch size of each of the E environments; their sum is N
-    #: (N,) int64 number of each row's training image; None where images have no numbers
+    #: (N,) int64 number of each row's training image; None if images have no numbers
     index: Tensor | None = None
     #: (E,) int64 numbers of the environments among all that the run trains on, in ascending order,
-    #: where the step drew some of them (``trainer.environments_per_step``); None where it has all
+    #: if the step drew some (``trainer.environments_per_step``); None if it has all
     drawn: Tensor | None = None
 
     @cached_property
     def env(self) -> Tensor:
         """(N,) position of each row's environment among the training environments."""
         # no repeat_interleave: the length of its result would have to be read back from the device
-        return torch.cat(
-            [torch.full((size,), e, device=self.x.device) for e, size in enumerate(self.sizes)]
-        )
+        device = self.x.device
+        parts = [torch.full((size,), e, device=device) for e, size in enumerate(self.sizes)]
+        return torch.cat(parts)
 
     def split(self, values: Tensor) -> tuple[Tensor, ...]:
         """Cut a tensor of N rows into one tensor per environment."""
@@ -66,10 +66,10 @@ class EvalBatch:
     y: Tensor  #: (n,) int64 labels
     name: str  #: the eval set they belong to
     index: int  #: number of the batch within the eval set
-    #: (n,) int64 positions of the images in their store; None where they come from none
+    #: (n,) int64 positions of the images in their store; None if they come from none
     positions: Tensor | None = None
-    #: (n,) int64 numbers of pictures that several eval sets show, the same one in each; None where
-    #: one alone shows them
+    #: (n,) int64 numbers of pictures that several eval sets show, the same one in each; None if one
+    #: alone shows them
     pictures: Tensor | None = None
 
 
@@ -82,13 +82,15 @@ class ErrorRecipe:
     #: weight of each eval set; weights sum to 1. A sampled error is one eval set of weight 1; an
     #: exact error mixes eval sets with the probabilities that define the environment.
     mixture: Mapping[str, float]
-    #: whether the run never trained on what is scored; None where all of the environment was held
-    #: out, or none of it, as the run's identity says
+    #: whether the run never trained on what is scored; None if all of the environment was held out,
+    #: or none of it, as the run's identity says
     held_out: bool | None = None
-    #: how many of the scored images a classifier gets wrong that always says the most frequent
-    #: class of the images that the run trains on; None where it is not known
+    #: how many of the scored images a classifier gets wrong that always predicts the most frequent
+    #: class of the images that the run trains on; None if it is not known
     majority_wrong: float | None = None
 
     def never_trained_on(self, training: Collection[str]) -> bool:
         """Return whether a run with these training environments never trained on what is scored."""
-        return self.env not in training if self.held_out is None else self.held_out
+        if self.held_out is None:
+            return self.env not in training
+        return self.held_out

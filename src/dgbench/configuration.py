@@ -1,5 +1,6 @@
-"""Where the configuration tree ``conf/`` is, and how commands are written: in a checkout, and from
-a wheel.
+"""Where the configuration tree ``conf/`` is, and how commands are written.
+
+Both differ between a checkout and a wheel.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ CONF = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parents[1] / "conf"
 
 
 def command_words(name: str) -> list[str]:
-    """Return the words that start a command: ``dgbench train`` if typed or from a wheel, else
-    ``python train.py``.
+    """Return the words that start a command.
+
+    These are ``dgbench train`` if typed or from a wheel, else ``python train.py``.
     """
     program = CONF == _INSTALLED or sys.argv[0].startswith("dgbench ")  # set by dgbench.cli.main
     return ["dgbench", name] if program else ["python", f"{name}.py"]
@@ -32,30 +34,31 @@ def typed_words(name: str) -> list[str]:
 
 
 def config_options(words: Sequence[str]) -> list[str]:
-    """Return ``--config-dir FOLDER`` as it stands among the words of a command; empty where it does
-    not.
-    """
+    """Return ``--config-dir FOLDER`` as it stands among the words of a command, if it does."""
+    with_value = tuple(f"{option}=" for option in CONFIG_DIR)
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word in CONFIG_DIR:
             return [word, following]
-        if word.startswith(tuple(f"{option}=" for option in CONFIG_DIR)):
+        if word.startswith(with_value):
             return [word]
     return []
 
 
 def python_path() -> str:
-    """Return ``PYTHONPATH`` as far as modules of the user's own are there, and not beside
-    ``--config-dir``.
+    """Return ``PYTHONPATH`` as far as modules of the user's own are there.
+
+    Folders beside ``--config-dir`` are left out.
     """
     known = {PACKAGE.parent}
-    if options := config_options(sys.argv[1:]):
-        known.add(
-            Path(options[-1].removeprefix(f"{options[0].partition('=')[0]}=")).resolve().parent
-        )
-    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join(
-        folder for folder in folders if folder and Path(folder).resolve() not in known
-    )
+    options = config_options(sys.argv[1:])
+    if options:
+        name = options[0].partition("=")[0]
+        known.add(Path(options[-1].removeprefix(f"{name}=")).resolve().parent)
+    folders = []
+    for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        if folder and Path(folder).resolve() not in known:
+            folders.append(folder)
+    return os.pathsep.join(folders)
 
 
 def typed_command(name: str) -> str:
@@ -69,8 +72,10 @@ def with_python_path(command: str, folders: str) -> str:
 
 
 def quoted_word(word: str) -> str:
-    """Quote a word of a command for the shell, in double quotes where these are easier to read."""
-    return f'"{word}"' if "'" in word and not set('"$`\\!') & set(word) else shlex.quote(word)
+    """Quote a word of a command for the shell, in double quotes if these are easier to read."""
+    if "'" in word and not set('"$`\\!') & set(word):
+        return f'"{word}"'
+    return shlex.quote(word)
 
 
 def command_line(words: Iterable[str]) -> str:

@@ -1,6 +1,4 @@
-"""Containers of networks: as modules, as functions of explicit tensors, and tensors that move with
-a module.
-"""
+"""Containers of networks: modules, functions of explicit tensors, and tensors that move along."""
 
 from __future__ import annotations
 
@@ -17,16 +15,14 @@ from dgbench.batches import Tensors
 
 
 class _Callables:
-    """Named networks that an objective calls: ``nets.featurizer(x)``, ``nets.classifier(z)``, ..."""
+    """Named networks that an objective calls: ``nets.featurizer(x)``, ``nets.classifier(z)``."""
 
     def logits(self, x: Tensor) -> Tensor:
         """Map (n, C, H, W) images to (n, K) logits: the classifier on the features."""
         return self.classifier(self.featurizer(x))
 
     def style_stages(self) -> tuple[int, ...]:
-        """List the numbers of the featurizer's stages after which styles can be mixed; empty where
-        none is.
-        """
+        """List the numbers of the featurizer's stages after which styles can be mixed, if any."""
         return tuple(getattr(self._modules["featurizer"], "style_stages", ()))
 
     def one_image_size(self) -> bool:
@@ -34,13 +30,12 @@ class _Callables:
         return bool(getattr(self._modules["featurizer"], "one_image_size", False))
 
     def mixes_rows(self, name: str) -> bool:
-        """Return whether a named network's output of an image depends on others: BatchNorm on
-        minibatch statistics.
+        """Return whether a named network's output for an image depends on others.
+
+        It does with BatchNorm on minibatch statistics.
         """
-        return any(
-            isinstance(layer, _BatchNorm) and layer.training
-            for layer in self._modules[name].modules()
-        )
+        layers = self._modules[name].modules()
+        return any(isinstance(layer, _BatchNorm) and layer.training for layer in layers)
 
     if TYPE_CHECKING:
         _modules: Any
@@ -48,7 +43,8 @@ class _Callables:
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
 
 
-class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getattr__, for the type checker only
+# two __getattr__, for the type checker only
+class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]
     """The networks of one run: ``featurizer``, ``classifier`` and what else the algorithm declares.
 
     What is frozen is no parameter any more, neither for an optimizer nor for an objective, and
@@ -74,8 +70,9 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
         return self
 
     def params(self, *names: str) -> dict[str, Tensor]:
-        """Collect trainable parameters of the named networks (of all without names), keyed
-        ``network.parameter``.
+        """Collect trainable parameters of the named networks, keyed ``network.parameter``.
+
+        Without names they are those of all networks.
         """
         return {key: value for key, value in self._all(*names).items() if value.requires_grad}
 
@@ -84,11 +81,11 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
         return {key: value for key, value in self._all().items() if not value.requires_grad}
 
     def _all(self, *names: str) -> dict[str, Tensor]:
-        return {
-            f"{name}.{key}": value
-            for name in names or self.keys()
-            for key, value in self[name].named_parameters(remove_duplicate=False)
-        }
+        tensors: dict[str, Tensor] = {}
+        for name in names or self.keys():
+            for key, value in self[name].named_parameters(remove_duplicate=False):
+                tensors[f"{name}.{key}"] = value
+        return tensors
 
     @property
     def dtype(self) -> torch.dtype:
@@ -100,8 +97,9 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
         return dict(self.named_buffers())
 
     def bind(self, params: Tensors) -> BoundNetworks:
-        """Bind the networks to new values of some or all parameters and buffers; differentiable in
-        ``params``.
+        """Bind the networks to new values of some or all parameters and buffers.
+
+        The result is differentiable in ``params``.
         """
         return BoundNetworks(self, {**self._all(), **dict(self.named_buffers()), **params})
 
@@ -131,27 +129,23 @@ class BoundNetworks(_Callables):
         if name.startswith("_") or name not in self._modules:
             raise AttributeError(name)
         prefix = f"{name}."
-        tensors = {
-            key[len(prefix) :]: value
-            for key, value in self._tensors.items()
-            if key.startswith(prefix)
-        }
+        tensors = {}
+        for key, value in self._tensors.items():
+            if key.startswith(prefix):
+                tensors[key.removeprefix(prefix)] = value
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._half is None:
                 return functional_call(self._modules[name], tensors, args, kwargs)
             device_type = next(iter(self._tensors.values())).device.type
-            with torch.autocast(
-                device_type, self._half, cache_enabled=False
-            ):  # a cache would keep weights over a step
+            # a cache would keep weights over a step
+            with torch.autocast(device_type, self._half, cache_enabled=False):
                 return _single(functional_call(self._modules[name], tensors, args, kwargs))
 
         return call
 
     def params(self, *names: str) -> dict[str, Tensor]:
-        """Collect trainable parameters (no buffers) of the named networks, keyed
-        ``network.parameter``.
-        """
+        """Collect trainable parameters of the named networks, keyed ``network.parameter``."""
         return {key: self._tensors[key] for key in self._modules.params(*names)}
 
     def statistics(self) -> dict[str, Tensor]:
@@ -168,18 +162,21 @@ class BoundNetworks(_Callables):
 
 
 def _single(output: Any) -> Any:
-    """Cast a network's output, a tensor or several, to float32 where it is in half precision."""
+    """Cast a network's output, a tensor or several, to float32 if it is in half precision."""
     if isinstance(output, Tensor):
         return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
-    return type(output)(map(_single, output)) if isinstance(output, (list, tuple)) else output
+    if isinstance(output, (list, tuple)):
+        return type(output)(map(_single, output))
+    return output
 
 
 AnyNetworks = Networks | BoundNetworks
 
 
 def example_of(module: nn.Module) -> Tensor:
-    """Find a tensor of the type and on the device of a module's floats: a parameter, a buffer, or
-    an empty one.
+    """Find a tensor of the type and on the device of a module's floats.
+
+    It is a parameter, a buffer, or an empty one.
     """
     tensors = itertools.chain(module.parameters(), module.buffers())
     return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
@@ -218,11 +215,10 @@ def renew_statistics(
     """
     was_training = model.training
     model.train()
-    layers = [
-        m
-        for m in model.modules()
-        if isinstance(m, _BatchNorm) and m.training and m.track_running_stats
-    ]
+    layers = []
+    for layer in model.modules():
+        if isinstance(layer, _BatchNorm) and layer.training and layer.track_running_stats:
+            layers.append(layer)
     momenta = [layer.momentum for layer in layers]
     if layers:
         for layer in layers:

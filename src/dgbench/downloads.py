@@ -1,5 +1,4 @@
-"""Downloading one file: from the first of several addresses, continued where it stopped, and
-checked.
+"""Downloading one file: from the first of several addresses, continued and checked.
 
 Own code, since pooch takes one address per file and starts a broken transfer from its beginning.
 """
@@ -24,12 +23,12 @@ from tqdm import tqdm
 
 from dgbench.errors import DataError
 
-PROBE_SECONDS = 4.0  # an unreachable download must be given up within 5 seconds in all
-SILENCE_SECONDS = 60.0  # of a transfer, which is then broken off
-ATTEMPTS = 5  # per address, as long as each brings something
-CHUNK = 1 << 20
+PROBE_SECONDS = 4.0  #: an unreachable download must be given up within 5 seconds in all
+SILENCE_SECONDS = 60.0  #: of a transfer, which is then broken off
+ATTEMPTS = 5  #: for an address, as long as each brings something
+CHUNK_BYTES = 1 << 20
 HUB = "https://huggingface.co"
-AGENT = {"User-Agent": "dgbench"}
+HEADERS = {"User-Agent": "dgbench"}
 
 
 class Unavailable(DataError):
@@ -76,7 +75,8 @@ def download(
         file.unlink()
     addresses = [_hub_mirror(url) for url in urls]
     need_answer(file.name, addresses, probe_seconds)
-    part, checked = file.with_name(file.name + ".part"), bool(sha256 or md5)
+    part = file.with_name(file.name + ".part")
+    checked = bool(sha256 or md5)
     for number, url in enumerate(addresses, start=1):
         reason = _fetch(url, part, published, checked, silence_seconds)
         if reason is None:
@@ -84,10 +84,8 @@ def download(
             part.rename(file)
             _note(part).unlink(missing_ok=True)
             return digest
-        say(
-            f"{file.name}: {url}: "
-            f"{reason}{'; trying the next address' if number < len(addresses) else ''}"
-        )
+        next_one = "; trying the next address" if number < len(addresses) else ""
+        say(f"{file.name}: {url}: {reason}{next_one}")
     continues = "; it continues where it stopped" if _size(part) else ""
     tried = "its only address" if len(addresses) == 1 else f"any of {len(addresses)} addresses"
     raise Unavailable(
@@ -102,26 +100,29 @@ def checksum(file: Path, algorithm: str = "sha256") -> str:
 
 
 def _hub_mirror(url: str) -> str:
-    """Rewrite a Hugging Face hub address to the mirror that HF_ENDPOINT names, as the hub's own
-    library does.
+    """Rewrite a Hugging Face hub address to the mirror that HF_ENDPOINT names.
+
+    The hub's own library does the same.
     """
     mirror = os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
-    return mirror + url.removeprefix(HUB) if url.startswith(f"{HUB}/") else url
+    if not url.startswith(f"{HUB}/"):
+        return url
+    return mirror + url.removeprefix(HUB)
 
 
 def _fetch(
     url: str, part: Path, published: Mapping[str, str | None], checked: bool, silence: float
 ) -> str | None:
-    """Complete ``part`` from one address; return None, or why that failed: then no part of a wrong
-    file is left.
+    """Complete ``part`` from one address, and return None or why that failed.
+
+    After a failure no part of a wrong file is left.
     """
     begun = _size(part) > 0
     try:
         _transfer(url, part, checked, silence)
     except (OSError, http.client.HTTPException) as error:
-        return " ".join(
-            str(getattr(error, "reason", None) or error or type(error).__name__).split()
-        )
+        reason = getattr(error, "reason", None) or error or type(error).__name__
+        return " ".join(str(reason).split())
     fault = _checksum_fault(part, published)
     if fault is None:
         return None
@@ -131,18 +132,20 @@ def _fetch(
 
 
 def _checksum_fault(file: Path, published: Mapping[str, str | None]) -> str | None:
-    """Describe the checksum that is not the published one; None where all are, or none is
-    published.
-    """
+    """Describe the checksum that is not the published one, or return None if all are."""
     for algorithm, expected in published.items():
-        if expected is not None and (digest := checksum(file, algorithm)) != expected:
+        if expected is None:
+            continue
+        digest = checksum(file, algorithm)
+        if digest != expected:
             return f"{algorithm} is {digest}, not {expected}"
     return None
 
 
 def _transfer(url: str, part: Path, checked: bool, silence: float) -> None:
-    """Complete ``part`` from one address, in several attempts if needed; ``checked``: whether a
-    checksum is known.
+    """Complete ``part`` from one address, in several attempts if needed.
+
+    ``checked`` tells whether a checksum is known.
     """
     for attempt in range(ATTEMPTS):
         before = _size(part)
@@ -158,15 +161,14 @@ def _transfer(url: str, part: Path, checked: bool, silence: float) -> None:
 
 def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
     offset, state = _resumable(url, part, checked)
-    headers = dict(AGENT)
+    headers = dict(HEADERS)
     if offset:
         headers["Range"] = f"bytes={offset}-"
         if state.get("version"):
             headers["If-Range"] = state["version"]
+    request = urllib.request.Request(url, headers=headers)
     try:
-        answer = urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=silence
-        )
+        answer = urllib.request.urlopen(request, timeout=silence)
     except urllib.error.HTTPError as error:
         if error.code != 416 or not offset:
             raise
@@ -178,9 +180,8 @@ def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
     with answer:
         if "text/html" in answer.headers.get("Content-Type", ""):
             raise OSError("sent a web page instead of the file")
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
-            f"bytes {offset}-"
-        )
+        content_range = answer.headers.get("Content-Range", "")
+        resumed = answer.status == 206 and content_range.startswith(f"bytes {offset}-")
         offset = offset if resumed else 0
         length = answer.headers.get("Content-Length")
         total = offset + int(length) if length else None
@@ -189,40 +190,53 @@ def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
             _one_go(url, part, checked, silence)
             return
         _check_room(part, (total or 0) - offset)
-        version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-        # RFC 9110: a weak tag is no ground to resume on
-        usable = version and not version.startswith("W/")
-        _note(part).write_text(
-            json.dumps({"url": url, "total": total, "version": version if usable else None})
-        )
-        with (
-            part.open("ab" if resumed else "wb") as out,
-            tqdm(
-                total=total,
-                initial=offset,
-                unit="B",
-                unit_scale=True,
-                desc=part.stem,
-                disable=None,
-                leave=False,
-            ) as bar,
-        ):
-            while chunk := answer.read(CHUNK):
-                out.write(chunk)
-                bar.update(len(chunk))
+        _write_note(part, url, total, answer.headers)
+        _append(answer, part, "ab" if resumed else "wb", offset, total)
         if total is not None and _size(part) != total:
             raise OSError(f"broke off after {_size(part)} of {total} bytes")
 
 
+def _write_note(part: Path, url: str, total: int | None, headers: Mapping[str, str]) -> None:
+    """Note what a later attempt must know to continue."""
+    version = headers.get("ETag") or headers.get("Last-Modified")
+    # RFC 9110: a weak tag is no ground to resume on
+    if not version or version.startswith("W/"):
+        version = None
+    _note(part).write_text(json.dumps({"url": url, "total": total, "version": version}))
+
+
+def _append(answer: Any, part: Path, mode: str, offset: int, total: int | None) -> None:
+    """Write what arrives from an address into ``part``, of which ``offset`` bytes are there."""
+    with (
+        part.open(mode) as out,
+        tqdm(
+            total=total,
+            initial=offset,
+            unit="B",
+            unit_scale=True,
+            desc=part.stem,
+            disable=None,
+            leave=False,
+        ) as bar,
+    ):
+        chunk = answer.read(CHUNK_BYTES)
+        while chunk:
+            out.write(chunk)
+            bar.update(len(chunk))
+            chunk = answer.read(CHUNK_BYTES)
+
+
 def _resumable(url: str, part: Path, checked: bool) -> tuple[int, dict[str, Any]]:
-    """Count the bytes of an earlier attempt that may be kept, and read what is known of them."""
+    """Count the bytes of an earlier attempt that may be kept, and read its note."""
     try:
         state: dict[str, Any] = json.loads(_note(part).read_text())
     except (OSError, ValueError):
         state = {}
     if not part.is_file() or (state.get("url") != url and not checked):
         return 0, {}
-    return _size(part), state if state.get("url") == url else {}
+    if state.get("url") != url:
+        state = {}
+    return _size(part), state
 
 
 def _check_room(part: Path, missing: int) -> None:
@@ -248,16 +262,15 @@ def _forget(part: Path) -> None:
 
 
 def need_answer(name: str, addresses: Sequence[str], seconds: float = PROBE_SECONDS) -> None:
-    """Refuse to start where no address answers within ``seconds`` in all.
+    """Refuse to start if no address answers within ``seconds`` in all.
 
     Raises:
         Unavailable: none does.
     """
     if not any_answers([_hub_mirror(address) for address in addresses], seconds):
-        hosts = ", ".join(
-            dict.fromkeys(urlsplit(address).netloc or address for address in addresses)
-        )
-        raise Unavailable(f"{name}: {hosts} cannot be reached; check the network and start again")
+        hosts = [urlsplit(address).netloc or address for address in addresses]
+        named = ", ".join(dict.fromkeys(hosts))
+        raise Unavailable(f"{name}: {named} cannot be reached; check the network and start again")
 
 
 def any_answers(addresses: Sequence[str], seconds: float) -> bool:
@@ -269,9 +282,8 @@ def any_answers(addresses: Sequence[str], seconds: float) -> bool:
 
     def ask(address: str) -> None:
         try:
-            with urllib.request.urlopen(
-                urllib.request.Request(address, headers=AGENT), timeout=seconds
-            ):
+            request = urllib.request.Request(address, headers=HEADERS)
+            with urllib.request.urlopen(request, timeout=seconds):
                 answered.set()
         except urllib.error.HTTPError:
             answered.set()  # a mirror's folder page may be forbidden while its files are not

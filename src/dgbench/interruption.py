@@ -1,4 +1,4 @@
-"""Keep a request to end the process, such as Ctrl-C, until the process has ended.
+"""A request to end the process, such as Ctrl-C, is kept until the process has ended.
 
 The handler of a signal raises its exception wherever the process happens to be, and other packages
 may lose it there: an error inside their ``finally`` takes its place, or they turn it into an error
@@ -63,7 +63,7 @@ def stop_soon(by: str) -> None:
 
 
 def stopped_by(stop: KeyboardInterrupt, step: int | None = None) -> str:
-    """Say what ended a run, and at which step; empty where nobody knows what it was.
+    """Describe what ended a run, and at which step, in no words if nobody knows what it was.
 
     Args:
         stop: that ended it.
@@ -83,8 +83,9 @@ def raise_if_ending() -> None:
 
 @contextmanager
 def request_first() -> Iterator[None]:
-    """Surround code whose every error is caught further out: a request is raised in place of its
-    error.
+    """Surround code whose every error is caught further out.
+
+    A request is raised in place of its error.
     """
     try:
         yield
@@ -94,6 +95,6 @@ def request_first() -> Iterator[None]:
 
 
 def forget() -> None:
-    """Forget requests of before, where a process begins another command."""
+    """Forget earlier requests, when a process begins another command."""
     _requests.clear()
     _asking.clear()

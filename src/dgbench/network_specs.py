@@ -1,6 +1,4 @@
-"""What an algorithm may ask of networks: their shapes, further networks, and mixed styles inside a
-featurizer.
-"""
+"""What an algorithm may ask of networks: shapes, further networks, and mixed styles."""
 
 from __future__ import annotations
 
@@ -16,22 +14,21 @@ class Sizes:
     n_features: int
     n_classes: int
     n_envs: int  #: training environments of one step, E
-    #: C, H, W; the shape of features where a frozen part of the network was computed before
+    #: C, H, W; the shape of features if a frozen part of the network was computed before
     image: tuple[int, ...]
     n_steps: int = 1  #: optimizer steps in all, T
-    n_images: int = 0  #: every training image has a number below it; 0 where images have no numbers
+    n_images: int = 0  #: every training image has a number below it; 0 if images have no numbers
     #: training images of the run, of all its environments together; runs of a stack may differ
     n_trained_on: int = 0
-    pixel_mean: tuple[
-        float, ...
-    ] = ()  #: x * std + mean lies in [0, 1], channel by channel; empty: x itself does
+    #: x * std + mean lies in [0, 1], channel by channel; empty: x itself does
+    pixel_mean: tuple[float, ...] = ()
     pixel_std: tuple[float, ...] = ()
-    #: training environments that each step draws its E from; 0 where it has all
+    #: training environments that each step draws its E from; 0 if it has all
     n_drawn_from: int = 0
 
     @property
     def n_trained_envs(self) -> int:
-        """Training environments of the run, whether a step has all of them or draws some."""
+        """Training environments of the run, whether a step has all or draws some."""
         return self.n_drawn_from or self.n_envs
 
 
@@ -50,7 +47,7 @@ class LinearSpec:
 
 @dataclass(frozen=True)
 class MLPSpec:
-    """DomainBed's multilayer perceptron, (n, n_in) -> (n, n_out); dropout comes before each ReLU."""
+    """DomainBed's multilayer perceptron, (n, n_in) -> (n, n_out); dropout precedes each ReLU."""
 
     n_in: int
     n_out: int
@@ -61,8 +58,9 @@ class MLPSpec:
 
 @dataclass(frozen=True)
 class TaperedSpec:
-    """DomainBed's nonlinear classifier, (n, n_in) -> (n, n_out): widths n_in // 2 and n_in // 4,
-    ReLU after each.
+    """DomainBed's nonlinear classifier, (n, n_in) -> (n, n_out).
+
+    Its widths are n_in // 2 and n_in // 4, with a ReLU after each.
     """
 
     n_in: int
@@ -71,8 +69,9 @@ class TaperedSpec:
 
 @dataclass(frozen=True)
 class LeakyMLPSpec:
-    """A perceptron with ``hidden`` + 1 layers of ``width`` units and leaky ReLU (0.01), (n, n_in)
-    -> (n, n_out).
+    """A perceptron with ``hidden`` + 1 layers and leaky ReLU (0.01), (n, n_in) -> (n, n_out).
+
+    Each layer has ``width`` units.
     """
 
     n_in: int
@@ -83,7 +82,7 @@ class LeakyMLPSpec:
 
 @dataclass(frozen=True)
 class ProjectionSpec:
-    """Three linear layers with BatchNorm behind each and ReLU between them, (n, size) -> (n, size)."""
+    """Three linear layers, (n, size) -> (n, size), each with BatchNorm, and ReLU between them."""
 
     size: int
     width: int
@@ -116,20 +115,22 @@ class FeaturizerSpec:
 
 @dataclass(frozen=True)
 class PerChannelSpec:
-    """One learned number for each channel of each map of the featurizer (``featurizer(x,
-    maps=True)``).
+    """One learned number for each channel of each map of the featurizer.
+
+    The maps are those of ``featurizer(x, maps=True)``.
 
     Called without arguments it gives a list of tensors that broadcast against the maps: (1, C, 1,
     1) for (n, C, H, W), (1, 1, C) for tokens (n, L, C), (1, C) for (n, C).
     """
 
-    initial: float  #: value that all of them start from
+    initial: float  #: value that all numbers start from
 
 
 @dataclass(frozen=True)
 class TranslatorSpec:
-    """Takes images apart into variation and semantics and puts them together, see
-    ``networks/translators.py``.
+    """Takes images apart into variation and semantics and puts them together.
+
+    See ``networks/translators.py``.
 
     (n, 1, H, W) gray images -> their variations; variations and the semantics of images -> (n, C,
     H, W).
@@ -154,23 +155,34 @@ class ImageDiscriminatorSpec:
 
 
 def translator_kind(image: tuple[int, ...]) -> str:
-    """Choose the kind of translator for images of shape C, H, W: ``large``, ``digits`` or ``mlp``."""
-    height, width = image[1], image[2]
+    """Choose the kind of translator for images of C, H, W: ``large``, ``digits`` or ``mlp``."""
+    height = image[1]
+    width = image[2]
     if (height, width) == (28, 28):
         return "digits"
-    return "large" if min(height, width) >= 32 and height % 16 == width % 16 == 0 else "mlp"
+    if min(height, width) >= 32 and height % 16 == width % 16 == 0:
+        return "large"
+    return "mlp"
 
 
 NetworkSpec = (
-    LinearSpec | MLPSpec | LeakyMLPSpec | ProjectionSpec | TaperedSpec | EmbeddingSpec | ContextSpec | FeaturizerSpec
-    | PerChannelSpec | TranslatorSpec | ImageDiscriminatorSpec
-)  # fmt: skip
+    LinearSpec
+    | MLPSpec
+    | LeakyMLPSpec
+    | ProjectionSpec
+    | TaperedSpec
+    | EmbeddingSpec
+    | ContextSpec
+    | FeaturizerSpec
+    | PerChannelSpec
+    | TranslatorSpec
+    | ImageDiscriminatorSpec
+)
 
 
 @dataclass(frozen=True)
 class StyleMix:
-    """How one stage of a featurizer mixes feature statistics between the n images of a forward
-    pass.
+    """How one stage of a featurizer mixes feature statistics between n images of a forward pass.
 
     A featurizer that can do so has an attribute ``style_stages`` (the numbers of its stages) and
     takes ``forward(x, styles={stage: StyleMix})``.

@@ -1,5 +1,6 @@
-"""Says on the screen what takes long, how far it is and how long it still takes: decoding,
-statistics, figures.
+"""Shows on the screen what takes long, how far it is and how long it still takes.
+
+Decoding, statistics and figures use it.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from dgbench.records.status import roughly
 Item = TypeVar("Item")
 
 QUIET_SECONDS = 2.0  #: a phase that is over earlier says nothing
-LINE_SECONDS = 15.0  #: between two lines where there is no terminal
+LINE_SECONDS = 15.0  #: between two lines if there is no terminal
 
 
 class Phase:
     """How far one phase of a command is: a bar on a terminal, else a line every few seconds.
 
-    The first one comes by itself, also where the first unit takes long.
+    The first one comes by itself, even if the first unit takes long.
 
     Args:
         title: what is done, as ``decoding PACS``.
-        total: units in all; None where that is not known.
+        total: units in all; None if that is not known.
         unit: in plural.
         done: units that an earlier start has done.
         shown: False shows nothing.
@@ -37,7 +38,9 @@ class Phase:
     def __init__(
         self, title: str, total: int | None, unit: str, done: int = 0, shown: bool = True
     ) -> None:
-        self.title, self.total, self.unit = title, total, unit
+        self.title = title
+        self.total = total
+        self.unit = unit
         self.done = self._before = done
         self._shown = shown
         self._started = time.monotonic()
@@ -58,7 +61,7 @@ class Phase:
             self._first.start()
 
     def _begin(self) -> None:
-        """Say that it takes long, unless something was said."""
+        """Show that it takes long, unless something was shown."""
         if self._bar is not None:
             self._bar.refresh()
         elif self._next_line == self._started + QUIET_SECONDS:

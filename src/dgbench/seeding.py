@@ -1,5 +1,4 @@
-"""Seeds: every use of chance has its own, derived from one base seed and from words that say what
-it is for.
+"""Seeds: every use of chance has its own, derived from one base seed and words for its purpose.
 
 No global generator is ever seeded for science; a draw depends only on (base seed, purpose), never
 on what was drawn before it. That is why data are the same for every algorithm and why a resumed run
@@ -31,8 +30,9 @@ def derive(base: int, *purpose: str | int) -> int:
 
 
 def seed_for(part: Moved, seed: int, moves: Moved) -> int:
-    """Choose the base seed of one part of a run's randomness: the run's own where it moves that
-    part, else 0.
+    """Choose the base seed of one part of a run's randomness.
+
+    It is the run's own if it moves that part, else 0.
 
     Args:
         part: ``order`` of minibatches and their augmentation, initial ``weights``, or random

@@ -1,13 +1,15 @@
-"""Values of the configuration checked by pydantic, and refused in one line with key, value, fault
-and fix.
+"""Values of the configuration checked by pydantic, and refused in one line.
+
+The line has key, value, fault and fix.
 
 A class that the configuration builds is a subclass of :class:`Checked` whose fields are its keys::
 
     class Split(Checked):
         key = "dataset"
 
-        val_fraction: Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "DomainBed
-            uses 0.2")]
+        val_fraction: Annotated[
+            Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "DomainBed uses 0.2")
+        ]
         store: Literal["ram", "file"]
 
 ``Split(val_fraction=2, store="ram")`` raises ``ConfigError: dataset.val_fraction=2 is not in (0,
@@ -50,8 +52,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Refusal:
-    """What is said of a value that a field refuses, for whatever reason; stands last in
-    ``Annotated``.
+    """What is said about a value that a field refuses, for whatever reason.
+
+    It stands last in ``Annotated``.
     """
 
     fault: str  #: behind ``KEY=VALUE``, e.g. "is not in (0, 1)".
@@ -77,7 +80,7 @@ Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(as_it_is)]
 #: text that would be a number if it stood without quotes
 NUMBER_TEXT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 MOST = 2**63
-MOST_SHOWN = 200  # characters of a value that a refusal repeats
+MOST_SHOWN = 200  #: characters of a value that a refusal repeats
 
 #: what ends a line, moves a terminal's cursor, or ends a path
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -127,7 +130,8 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
-# ---- of arguments of the Python API
+# Arguments of the Python API
+
 #: anything that gives values one by one, as a list
 Several = Annotated[Iterable[T], _AsList()]
 Plain = Annotated[Mapping[str, Any], WrapValidator(as_it_is)]  #: of any class
@@ -144,8 +148,9 @@ NotNegative = Annotated[Number, Field(ge=0)]
 
 
 class Keys(BaseModel):
-    """Keys that stand together below another one, e.g. ``dataset.normalize``: a field of a
-    :class:`Checked`.
+    """Keys that stand together below another one, e.g. ``dataset.normalize``.
+
+    They are a field of a :class:`Checked`.
 
     Values are not converted, and unknown keys are refused.
     """
@@ -156,27 +161,25 @@ class Keys(BaseModel):
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Refuse arguments of a function of the Python API that do not fit its annotations, as
-    :class:`Checked` does.
+    """Refuse arguments of a function of the Python API that do not fit its annotations.
+
+    :class:`Checked` does the same.
 
     Values go on as pydantic made them: :data:`Several` as a list. What ``**kwargs`` takes, and
     arguments without an annotation, are not checked.
     """
     signature = inspect.signature(function)
     hints = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
-    extra = {
-        name
-        for name, parameter in signature.parameters.items()
-        if parameter.kind is parameter.VAR_KEYWORD
-    }
+    parameters = signature.parameters.items()
+    extra = {name for name, parameter in parameters if parameter.kind is parameter.VAR_KEYWORD}
 
+    # at the first call: annotations may name what the module defines further down
     @cache
-    def arguments() -> type[
-        Keys
-    ]:  # at the first call: annotations may name what the module defines further down
-        fields: dict[str, Any] = {
-            name: (hint, ...) for name, hint in hints.items() if name not in extra
-        }
+    def arguments() -> type[Keys]:
+        fields: dict[str, Any] = {}
+        for name, hint in hints.items():
+            if name not in extra:
+                fields[name] = (hint, ...)
         return create_model(
             function.__name__, __base__=Keys, __module__=function.__module__, **fields
         )
@@ -186,9 +189,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         try:
-            values = arguments().model_validate(
-                {name: bound.arguments[name] for name in arguments().model_fields}
-            )
+            model = arguments()
+            values = model.model_validate({k: bound.arguments[k] for k in model.model_fields})
         except ValidationError as error:
             raise config_error(error, "") from None
         bound.arguments |= vars(values)
@@ -227,7 +229,8 @@ def config_error(error: ValidationError, key: str) -> ConfigError:
     """
     first = error.errors(include_url=False)[0]
     *outer, last = [*filter(None, [key]), *map(str, first["loc"])] or [""]
-    place, value = ".".join([*outer, last]), shown(first["input"])
+    place = ".".join([*outer, last])
+    value = shown(first["input"])
     if first["type"] == "missing":
         return ConfigError(f"{place} is missing; add {place}=VALUE")
     if first["type"] == "extra_forbidden":
@@ -242,7 +245,8 @@ def config_error(error: ValidationError, key: str) -> ConfigError:
             f"write {value} without quotes, or ${{oc.decode:${{oc.env:NAME}}}} for a number in a "
             "variable"
         )
-        value, fault = f"'{value}'", f"is text and {fault}"
+        value = f"'{value}'"
+        fault = f"is text and {fault}"
     if value.strip() in ("", "[]"):
         return ConfigError(f"{place} is empty; {fix}")
     if first["loc"] and isinstance(first["loc"][-1], int):
@@ -272,14 +276,9 @@ def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
     if error["type"] == "refusal":
         return context["fault"], context["fix"]
     if error["type"] == "literal_error":
-        *others, last = re.findall(r"[^\s',]+", context["expected"].replace(" or ", " "))
-        return (
-            "is unknown",
-            (
-                "choose "
-                f"{', '.join(others)}{' or ' if len(others) == 1 else ', ' if others else ''}{last}"
-            ),
-        )
+        names = re.findall(r"[^\s',]+", context["expected"].replace(" or ", " "))
+        choices = " or ".join(names) if len(names) == 2 else ", ".join(names)
+        return "is unknown", f"choose {choices}"
     if error["type"] == "value_error":  # a validator said it, in the words of a refusal
         fault, _, fix = str(context["error"]).partition("; ")
         return fault, fix or "correct it"
@@ -291,18 +290,22 @@ def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
 
 def some_of(names: Sequence[str], limit: int = 3) -> str:
     """Join the first ``limit`` names, and count the others."""
-    return ", ".join(names[:limit]) + (
-        f" and {len(names) - limit} more" if len(names) > limit else ""
-    )
+    text = ", ".join(names[:limit])
+    more = len(names) - limit
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def shown(value: object) -> str:
     """Format a value as it is typed: ``null``, ``true``, ``[a,b]``; a long text is cut."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{shown(key)}:{shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ",".join(map(shown, value)) + "]"
-    text = text if (text := str(value)).isprintable() else repr(text)
+    text = str(value)
+    if not text.isprintable():
+        text = repr(text)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."

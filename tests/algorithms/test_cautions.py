@@ -100,8 +100,8 @@ def test_a_loss_of_features_has_no_effect_where_they_stand_still(
     """Two weights give the same predictions; training and plan say so, once for each algorithm."""
     names = OF_FEATURES[weight]
     words = (
-        "dataset.base=digits", "backbone.width=8", "trainer.steps=12", "protocol.folds=[full]", "tuning=lp",
-        f"grid.algorithm=[{','.join(names)}]", f"grid.hparams.{weight}=[0.5,50]",
+        "dataset.base=digits", "backbone.width=8", "trainer.steps=12", "protocol.folds=[full]",
+        "tuning=lp", f"grid.algorithm=[{','.join(names)}]", f"grid.hparams.{weight}=[0.5,50]",
         *(["hparams.ib_penalty_anneal_iters=3"] if weight.startswith("ib") else []),
     )  # fmt: skip
     planned = command("train.py", *words, "plan=true", cwd=tmp_path)

@@ -99,7 +99,9 @@ def train(module: SingleRun | StackedRuns, batches: list[EnvBatch]) -> None:
     ],
 )
 def test_stacked_equals_single(double: None, kind: str, hparams: dict[str, Any]) -> None:
-    """Two runs, unequal environments, two steps of each stage: weights, statistics, state and logs."""
+    """Two runs, unequal environments, two steps of each stage:
+    weights, statistics, state and logs.
+    """
     runs = [made(kind, seed, margin=0.1 + 0.1 * seed, **hparams) for seed in (0, 1)]
     alone = copy.deepcopy(runs)
     batches = [[batch(kind, 10 * i + k) for k in range(STEPS)] for i in range(2)]

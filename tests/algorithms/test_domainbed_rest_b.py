@@ -56,8 +56,10 @@ def module(name: str, seed: int = 0, n_envs: int = 3, **values: Any) -> SingleRu
     config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
     torch.manual_seed(seed)
     return training_module(
-        config["objective"], CNN(), K, n_envs, hparams=config["hparams"], values={"lr": 0.01, **values},
-        shared=config.get("shared", ("lr", "weight_decay", "batch_size")), n_features=M, image=(2, 5, 5), seed=seed,
+        config["objective"], CNN(), K, n_envs, hparams=config["hparams"],
+        values={"lr": 0.01, **values},
+        shared=config.get("shared", ("lr", "weight_decay", "batch_size")), n_features=M,
+        image=(2, 5, 5), seed=seed,
     )  # fmt: skip
 
 
@@ -78,9 +80,11 @@ STACKS: dict[str, tuple[str, dict[str, Any], dict[str, list[float]]]] = {
     "disam": ("disam", {"rho": 0.5}, {"lambda": [0.1, 5.0, 0.0]}),
     "trm": ("trm", {"groupdro_eta": 0.5}, {"iters": [0, 1, 3], "cos_lambda": [0.5, 0.1, 1.0]}),
     "trm paper": ("trm", {"trm_neumann": "paper", "cos_lambda": 0.5}, {"iters": [0, 1, 3]}),
-    "trm consistent": ("trm", {"trm_alpha": "consistent", "class_balanced": True}, {"iters": [0, 1, 3]}),
+    "trm consistent": ("trm", {"trm_alpha": "consistent", "class_balanced": True},
+        {"iters": [0, 1, 3]}),
     "transfer": (
-        "transfer", {"lr_d": 0.1, "d_steps_per_g": 2}, {"delta": [0.01, 2.0, 0.1], "weight_decay": [0.1, 0, 0]},
+        "transfer", {"lr_d": 0.1, "d_steps_per_g": 2},
+        {"delta": [0.01, 2.0, 0.1], "weight_decay": [0.1, 0, 0]},
     ),
     "fish": ("fish", {}, {"meta_lr": [0.5, 0.05, 1.0], "lr": [0.01, 0.01, 0.02]}),
     "adrmx": ("adrmx", {**SMALL, "adrmx_remix": "reference"}, {"cnt_lambda": [1.0, 0.5, 2.0]}),
@@ -131,7 +135,6 @@ def moved(run: RunModule) -> dict[str, Tensor]:
 
 
 # ---- the SAM family
-# ---------------------------------------------------------------------------------------------
 
 
 def test_special_cases_of_the_sam_family() -> None:
@@ -185,7 +188,6 @@ def test_sam_without_a_gradient() -> None:
 
 
 # ---- TRM
-# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("overwritten", [True, False])
@@ -225,7 +227,6 @@ def test_pair_weights_of_trm() -> None:
 
 
 # ---- Transfer
-# ---------------------------------------------------------------------------------------------------
 
 
 def test_the_gap_moves_the_featurizer_alone() -> None:
@@ -241,7 +242,6 @@ def test_the_gap_moves_the_featurizer_alone() -> None:
 
 
 # ---- ADRMX
-# ------------------------------------------------------------------------------------------------------
 
 
 def test_supervised_contrast_by_rows() -> None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 ALGORITHMS = sorted((ROOT / "src" / "dgbench" / "algorithms").glob("*.py"))
 NAMES = {path.stem for path in (ROOT / "conf" / "algorithm").glob("*.yaml")}
-LONGEST = 200
+LONGEST = 240
 
 
 @pytest.mark.parametrize("path", ALGORITHMS, ids=lambda path: path.stem)

@@ -125,8 +125,8 @@ def trained(stretches: list[tuple[int, int]], seed: int, chance: int) -> dict[st
         if algorithm.steps_done:
             algorithm.load_run_states([algorithm.run_state(0)])  # moments are kept
         trainer = pl.Trainer(
-            max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-            enable_model_summary=False,
+            max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False,
         )  # fmt: skip
         trainer.fit(algorithm, _Steps(*stretch))
         torch.rand(chance)
@@ -136,7 +136,8 @@ def trained(stretches: list[tuple[int, int]], seed: int, chance: int) -> dict[st
 @pytest.mark.filterwarnings("ignore::UserWarning:pytorch_lightning")
 def test_dropout_depends_on_seed_and_step_alone() -> None:
     whole, cut, other = (
-        trained([(0, 4)], seed=0, chance=1), trained([(0, 2), (2, 4)], seed=0, chance=7), trained([(0, 4)], 1, 1),
+        trained([(0, 4)], seed=0, chance=1), trained([(0, 2), (2, 4)], seed=0, chance=7),
+        trained([(0, 4)], 1, 1),
     )  # fmt: skip
     assert all(torch.equal(value, cut[key]) for key, value in whole.items())
     assert not all(torch.equal(value, other[key]) for key, value in whole.items())

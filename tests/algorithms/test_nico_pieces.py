@@ -118,7 +118,6 @@ def test_epochs_and_drops() -> None:
 
 
 # ---- clusters
-# ---------------------------------------------------------------------------------------------------
 
 
 def blobs(n: int = 40, k: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -136,7 +135,7 @@ def test_kmeans_finds_clear_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     again = clustering.kmeans(rows, 5, np.random.default_rng(0))
     assert torch.equal(again.labels, found.labels) and again.inertia == found.inertia
     means, counts = clustering.means_of(rows, truth, 5)
-    monkeypatch.setattr(clustering, "LARGEST", 7)  # rows in many parts
+    monkeypatch.setattr(clustering, "MOST_MEMBERSHIPS", 7)  # rows in many parts
     for whole, parts in zip((means, counts), clustering.means_of(rows, truth, 5), strict=True):
         torch.testing.assert_close(parts, whole)
 
@@ -157,14 +156,13 @@ def test_principal_components() -> None:
 
 
 # ---- schedules of the algorithms
-# --------------------------------------------------------------------------------
 
 
 def made(name: str, steps: int = 100, images: int = 30, **hparams: Any) -> Any:
     """An algorithm on so many training images in minibatches of 3."""
     return algorithm(
-        name, nn.Sequential(nn.Flatten(), nn.Linear(330, 12)), 3, 2, {"batch_size": 3, **hparams}, n_features=12,
-        image=IMAGE, n_images=60, n_trained_on=images, rule=UpdateRule(steps=steps),
+        name, nn.Sequential(nn.Flatten(), nn.Linear(330, 12)), 3, 2, {"batch_size": 3, **hparams},
+        n_features=12, image=IMAGE, n_images=60, n_trained_on=images, rule=UpdateRule(steps=steps),
     ).module.algorithm  # fmt: skip
 
 
@@ -186,8 +184,8 @@ def test_surveys_of_mmld_are_evenly_spread() -> None:
 
 def test_mmld_divides_by_the_weights_of_the_minibatch() -> None:
     port = algorithm(
-        "mmld", nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), 3, 1, {"disc_width": 5}, n_features=4, image=(3, 2, 2),
-        n_images=4, rule=UpdateRule(steps=300),
+        "mmld", nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), 3, 1, {"disc_width": 5},
+        n_features=4, image=(3, 2, 2), n_images=4, rule=UpdateRule(steps=300),
     )  # fmt: skip
     own, seen = port.module, []
     own.collects, own.steps_done = True, 101
@@ -218,7 +216,8 @@ def test_surveys_of_ada_clust_double() -> None:
 
 def test_weight_of_fact_rises_in_the_first_epochs() -> None:
     fact: FACT = made("fact")
-    port = algorithm("fact", nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), 3, 1, n_features=4, image=(3, 2, 2),
+    port = algorithm("fact", nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), 3, 1, n_features=4,
+        image=(3, 2, 2),
                              rule=UpdateRule(steps=100))  # fmt: skip
     port.module.collects = True
     x, y = random(4, 3, 2, 2), torch.tensor([0, 1, 2, 0])

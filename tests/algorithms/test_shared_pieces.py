@@ -209,7 +209,9 @@ def test_variances_within_environments() -> None:
 @pytest.mark.parametrize("conditional", [False, True])
 @pytest.mark.parametrize("flipped", [False, True])
 def test_domain_bottleneck_row_by_row(conditional: bool, flipped: bool) -> None:
-    """Against plain sums; a label of its own, and a class in one environment only, leave rows out."""
+    """Against plain sums; a label of its own, and a class in one environment only,
+    leave rows out.
+    """
     batch = _batch()
     y, env = torch.tensor([0, 0, 1, 1, 0, 2, 3, 3, 0]), batch.env
     z, temperature = batch.x.clone().requires_grad_(), torch.tensor(0.5, dtype=torch.float64)
@@ -284,7 +286,9 @@ def test_quantile_is_numpys(q: float) -> None:
 
 
 def test_kernel_quantile_follows_the_literal_bisection() -> None:
-    """The reference bisects the risk itself; the library bisects the weight between its two ends."""
+    """The reference bisects the risk itself;
+    the library bisects the weight between its two ends.
+    """
 
     def normal(t: float) -> float:
         return 0.5 * (1 + math.erf(t / math.sqrt(2)))

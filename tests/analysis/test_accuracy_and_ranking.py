@@ -1,4 +1,6 @@
-"""Averages over domains and seeds, places, ranking scores and oracle leakage, worked out by hand."""
+"""Averages over domains and seeds, places, ranking scores and oracle leakage,
+worked out by hand.
+"""
 
 from __future__ import annotations
 

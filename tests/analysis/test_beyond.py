@@ -1,4 +1,6 @@
-"""Selection over several runs: other runs' test accuracy, named environments, pooled images, draws."""
+"""Selection over several runs: other runs' test accuracy, named environments, pooled images,
+draws.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,6 @@ import pytest
 
 from dgbench.analysis.selection import (
     Choices,
-    Draws,
     Last,
     LooVal,
     OodVal,
@@ -18,6 +19,7 @@ from dgbench.analysis.selection import (
     Records,
     RunKey,
     TrainVal,
+    UncountedRuns,
     Yu2024,
     choose_draws,
 )
@@ -55,8 +57,10 @@ def test_loo_val_judges_by_runs_that_hold_out_one_more() -> None:
     """
     table = records([
         ("a", 1, "a", "test", 0.9, 1), ("a", 2, "a", "test", 0.1, 1),
-        ("ab", 1, "b", "test", 0.6, 1), ("ab", 1, "a", "test", 0.99, 1), ("ab", 2, "b", "test", 0.7, 1),
-        ("ac", 1, "c", "test", 0.4, 1), ("ac", 2, "c", "test", 0.5, 1), ("ac", 1, "c", "val", 1.0, 1),
+        ("ab", 1, "b", "test", 0.6, 1), ("ab", 1, "a", "test", 0.99, 1),
+        ("ab", 2, "b", "test", 0.7, 1),
+        ("ac", 1, "c", "test", 0.4, 1), ("ac", 2, "c", "test", 0.5, 1),
+        ("ac", 1, "c", "val", 1.0, 1),
     ])  # fmt: skip
     choices = LooVal().choose(table)
     assert choices.steps.tolist() == [2, -1, -1]
@@ -65,10 +69,13 @@ def test_loo_val_judges_by_runs_that_hold_out_one_more() -> None:
 
 
 def test_loo_val_drops_steps_without_every_judge_or_the_run_itself() -> None:
-    """Step 2 lacks run {a, c}; step 3 lacks the run {a} itself. Step 1 remains, though it is worst."""
+    """Step 2 lacks run {a, c}; step 3 lacks the run {a} itself.
+    Step 1 remains, though it is worst.
+    """
     table = records([
         ("a", 1, "a", "test", 0.9, 1), ("a", 2, "a", "test", 0.1, 1),
-        ("ab", 1, "b", "test", 0.1, 1), ("ab", 2, "b", "test", 0.7, 1), ("ab", 3, "b", "test", 0.9, 1),
+        ("ab", 1, "b", "test", 0.1, 1), ("ab", 2, "b", "test", 0.7, 1),
+        ("ab", 3, "b", "test", 0.9, 1),
         ("ac", 1, "c", "test", 0.1, 1), ("ac", 3, "c", "test", 0.9, 1),
     ])  # fmt: skip
     assert LooVal().choose(table).steps[0] == 1
@@ -177,7 +184,7 @@ def test_a_failed_draw_does_not_take_part() -> None:
     keys, values = search([0.9, 0.3])
     choices = choices_of(values)
     choices.reason[0] = "failed"
-    assert choose_draws(keys, choices, TrainVal()) == Draws()
+    assert choose_draws(keys, choices, TrainVal()) == UncountedRuns()
 
 
 def test_without_an_accuracy_no_draw_is_chosen() -> None:
@@ -197,4 +204,4 @@ def test_protocols_are_searches_of_their_own() -> None:
     keys = [
         RunKey("g", GIVEN, frozenset("a"), 0, 0, protocol) for protocol in ("loo", "multi_test")
     ]
-    assert choose_draws(keys, choices_of([0.2, 0.1]), TrainVal()) == Draws()
+    assert choose_draws(keys, choices_of([0.2, 0.1]), TrainVal()) == UncountedRuns()

@@ -253,7 +253,9 @@ def test_an_algorithm_with_fewer_seeds_does_not_lead_and_is_compared_over_those_
 
 
 def test_a_noisy_leader_does_not_make_its_equal_worse() -> None:
-    """0 is noisy, 1 is as good, 2 better: where 0 leads, 1 was called worse than it in every case."""
+    """0 is noisy, 1 is as good, 2 better:
+    where 0 leads, 1 was called worse than it in every case.
+    """
     rng = np.random.default_rng(0)
     leads = worse = 0
     for _ in range(2000):

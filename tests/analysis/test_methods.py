@@ -66,7 +66,9 @@ def test_last() -> None:
 
 
 def test_train_val_first_on_ties() -> None:
-    """Accuracies of (a, b): step 10 (.7, .9), step 20 (.9, .7), step 30 (.6, .8): means .8, .8, .7."""
+    """Accuracies of (a, b): step 10 (.7, .9), step 20 (.9, .7), step 30 (.6, .8):
+    means .8, .8, .7.
+    """
     assert chosen(TrainVal(), ROWS) == (10, pytest.approx(0.8))
     assert chosen(TrainVal(), list(reversed(ROWS)))[0] == 10
 

@@ -22,7 +22,9 @@ def typical(values: np.ndarray) -> Interval:
 def found(
     rng: np.random.Generator, difference: float, seeds: int, algorithms: int, trials: int
 ) -> float:
-    """How often the one-sided paired t-test of `separated` finds a difference whose deviation is 1."""
+    """How often the one-sided paired t-test of `separated` finds a difference whose deviation
+    is 1.
+    """
     values = rng.normal(size=(trials, seeds)) + difference
     statistic = values.mean(axis=1) / values.std(axis=1, ddof=1) * math.sqrt(seeds)
     return float((statistic > t.ppf(1 - 0.05 / max(2, algorithms - 1), seeds - 1)).mean())

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from dgbench.analysis import Sample, compatible
+from dgbench.analysis import SampleSummary, compatible
 from dgbench.errors import MeasureError
 
 
-def sample(values: np.ndarray) -> Sample:
-    return Sample(float(values.mean()), float(values.std(ddof=1)), len(values))
+def sample(values: np.ndarray) -> SampleSummary:
+    return SampleSummary(float(values.mean()), float(values.std(ddof=1)), len(values))
 
 
 def test_equals_scipy() -> None:
@@ -30,24 +30,29 @@ def test_means_that_lie_far_apart_are_no_agreement() -> None:
     / ((0.00163^2 + 0.0027^2) / 2) = 3.77; t(3.77, 0.975) = 2.845; half width 2.845 * 0.0658 =
     0.187.
     """
-    found = compatible(Sample(-0.46, 0.07, 3), Sample(0.17, 0.09, 3))
+    found = compatible(SampleSummary(-0.46, 0.07, 3), SampleSummary(0.17, 0.09, 3))
     assert (found.low, found.high) == pytest.approx((-0.63 - 0.187, -0.63 + 0.187), abs=1e-3)
     assert found.excludes_zero
-    assert not compatible(Sample(0.2, 0.09, 3), Sample(0.42, 0.17, 3)).excludes_zero
+    assert not compatible(SampleSummary(0.2, 0.09, 3), SampleSummary(0.42, 0.17, 3)).excludes_zero
 
 
 def test_without_any_spread_the_interval_is_a_point() -> None:
-    found = compatible(Sample(0.5, 0.0, 3), Sample(0.25, 0.0, 2))
+    found = compatible(SampleSummary(0.5, 0.0, 3), SampleSummary(0.25, 0.0, 2))
     assert (found.estimate, found.low, found.high) == (0.25, 0.25, 0.25)
 
 
 @pytest.mark.parametrize(
     "bad",
-    [Sample(0.1, 0.2, 1), Sample(0.1, None, 3), Sample(0.1, -1, 3), Sample(float("nan"), 1, 3)],
+    [
+        SampleSummary(0.1, 0.2, 1),
+        SampleSummary(0.1, None, 3),
+        SampleSummary(0.1, -1, 3),
+        SampleSummary(float("nan"), 1, 3),
+    ],
 )
-def test_what_cannot_be_compared(bad: Sample) -> None:
+def test_what_cannot_be_compared(bad: SampleSummary) -> None:
     with pytest.raises(MeasureError, match="cannot be compared; 2 or more values"):
-        compatible(Sample(0.1, 0.1, 3), bad)
+        compatible(SampleSummary(0.1, 0.1, 3), bad)
 
 
 @pytest.mark.parametrize("n", [3, 5, 10])

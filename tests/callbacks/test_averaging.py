@@ -36,7 +36,9 @@ SIZES = Sizes(n_features=4, n_classes=2, n_envs=2, image=(1, 2, 2))
 
 
 def _toy() -> Environments:
-    """Two environments of 20 noisy images; the first 14 of each are for training, the others judge."""
+    """Two environments of 20 noisy images;
+    the first 14 of each are for training, the others judge.
+    """
     rng = np.random.default_rng(0)
     y = torch.tensor(rng.integers(2, size=40))
     x = torch.tensor(rng.normal(size=(40, 1, 2, 2)), dtype=torch.float32) + y[:, None, None, None]
@@ -47,8 +49,8 @@ def _toy() -> Environments:
         for name, rows in parts.items()
     }
     info = DatasetInfo(
-        name="toy", variant={}, base="toy", split_seed=0, given=("a", "b"), everywhere=("a", "b"), n_classes=2,
-        image=SIZES.image,
+        name="toy", variant={}, base="toy", split_seed=0, given=("a", "b"), everywhere=("a", "b"),
+        n_classes=2, image=SIZES.image,
     )  # fmt: skip
     catalog = Catalog(y.numpy(), ("0", "1"), Preprocessing.unchanged(SIZES.image))
     return Environments(Table(info, subsets), catalog, TensorStore(x, y))
@@ -102,8 +104,8 @@ class _Run:
             seed=0,
         )
         identity = RunIdentity(
-            run="r", algorithm="erm", hparams={}, backbone="toy", protocol="loo", fold="full", held_out=[], seed=0,
-            code="0", **environments.info.identity(),
+            run="r", algorithm="erm", hparams={}, backbone="toy", protocol="loo", fold="full",
+            held_out=[], seed=0, code="0", **environments.info.identity(),
         )  # fmt: skip
         self.file, self.watch, self.rule = folder / "errors.jsonl", _Watch(), rule
         averaging, last, done = AveragedScores(rule), folder / "last.ckpt", 0
@@ -122,9 +124,9 @@ class _Run:
         settings = TrainerSettings(checkpoint_seconds=0.0, steps=STEPS, eval_every=EVERY)
         checkpointer = Checkpointer(save, [folder / "best.ckpt"], recorder, settings)
         trainer = pl.Trainer(
-            accelerator="cpu", max_epochs=(stop - done) // EVERY, num_sanity_val_steps=0, logger=False,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-            callbacks=[self.watch, recorder, checkpointer, averaging],
+            accelerator="cpu", max_epochs=(stop - done) // EVERY, num_sanity_val_steps=0,
+            logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, callbacks=[self.watch, recorder, checkpointer, averaging],
         )  # fmt: skip
         trainer.fit(self.module, datamodule=self.data)
         if rule.final_only and stop == STEPS:

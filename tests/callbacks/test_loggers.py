@@ -124,7 +124,9 @@ TRAINING |= {"speed/steps_per_s", "speed/images_per_s"}
 
 @pytest.mark.thorough
 def test_all_loggers_show_the_same(train: Any, tmp_path: Path, rows_of: Any) -> None:
-    """12 steps with lines at 5, 10 and 12 and evaluations at 4, 8 and 12; no logger changes a row."""
+    """12 steps with lines at 5, 10 and 12 and evaluations at 4, 8 and 12;
+    no logger changes a row.
+    """
     words = ("protocol.folds=[0]", "algorithm=vrex", "trainer.log_every=5")
     found: dict[str, Lines] = {}
     rows = {}
@@ -212,7 +214,9 @@ def test_runs_of_a_stack_log_what_they_log_alone(algorithm: str, tmp_path: Path)
 
 
 def test_values_are_means_over_the_steps_since_the_last_line(tmp_path: Path) -> None:
-    """Lines of every step, against lines of every third; cosine: the rate of the line's last step."""
+    """Lines of every step, against lines of every third;
+    cosine: the rate of the line's last step.
+    """
     words = (
         "algorithm=vrex",
         DOUBLE,
@@ -313,8 +317,8 @@ def test_runs_that_trained_without_a_logger_are_logged_from_their_rows(tmp_path:
 def test_other_ways_to_train_log_as_well(words: tuple[str, ...], tmp_path: Path) -> None:
     """Averaged weights are scored once, after the last step; micro-batches log their mean."""
     study = small_study(
-        tmp_path, "algorithm=vrex", "trainer.steps=12", "trainer.eval_every=4", "trainer.log_every=6", *words,
-        "protocol.folds=[0]",
+        tmp_path, "algorithm=vrex", "trainer.steps=12", "trainer.eval_every=4",
+        "trainer.log_every=6", *words, "protocol.folds=[0]",
     )  # fmt: skip
     assert all(train_study(study, logger=CsvLog()).values())
     lines = metrics(study.runs[0])
@@ -324,7 +328,6 @@ def test_other_ways_to_train_log_as_well(words: tuple[str, ...], tmp_path: Path)
 
 
 # ---- never in the way
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fails", ["init", "log_hyperparams", "log_metrics", "finalize"])
@@ -377,7 +380,6 @@ def test_tensorboard_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # ---- a logger of the user's own
-# -----------------------------------------------------------------------------------
 
 
 def test_a_logger_is_named_by_its_class(tmp_path: Path) -> None:
@@ -426,7 +428,6 @@ def test_a_line_holds_all_of_one_step(tmp_path: Path) -> None:
 
 
 # ---- runs that train together
-# -------------------------------------------------------------------------------------
 
 
 class Following(MetricsLogger):

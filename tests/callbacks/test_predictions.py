@@ -97,8 +97,8 @@ def image_study(folder: Path, root: Path, *words: str) -> Study:
     dataset = () if "dataset=manifest" in words else ("dataset=image_folder",)
     return make_study(
         folder, *dataset, f"dataset.root={root}", "dataset.image_size=16", "backbone=mnist_cnn",
-        f"paths.cache_dir={folder / 'cache'}", "trainer.device=cpu", "hparams.batch_size=4", "trainer.predictions=last",
-        *STEPS, *words,
+        f"paths.cache_dir={folder / 'cache'}", "trainer.device=cpu", "hparams.batch_size=4",
+        "trainer.predictions=last", *STEPS, *words,
     )  # fmt: skip
 
 
@@ -236,7 +236,8 @@ def test_the_best_evaluation_is_that_of_the_lowest_validation_error(
 @pytest.mark.parametrize("which", ["last", "best"])
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 def test_a_resumed_run_writes_the_same_file(tmp_path: Path, mode: str, which: str) -> None:
-    words = ("trainer.steps=12", "trainer.eval_every=3", "trainer.checkpoint_seconds=0", f"execution={mode}",
+    words = ("trainer.steps=12", "trainer.eval_every=3", "trainer.checkpoint_seconds=0",
+        f"execution={mode}",
              f"trainer.predictions={which}", "protocol.folds=[0,1]")  # fmt: skip
     whole, cut = small_study(tmp_path / "whole", *words), small_study(tmp_path / "cut", *words)
     train_study(whole)
@@ -259,7 +260,8 @@ def test_an_evaluation_that_breaks_off_leaves_no_file(
 ) -> None:
     """Here in its second batch, after lines were written to the disk."""
     monkeypatch.setattr(predictions, "GROUP", 1)
-    study = small_study(tmp_path, *STEPS, "trainer.predictions=last", "protocol.folds=[0]", "execution=single",
+    study = small_study(tmp_path, *STEPS, "trainer.predictions=last", "protocol.folds=[0]",
+        "execution=single",
                         "trainer.eval_batch_size=100")  # fmt: skip
     add, calls = predictions.PredictionLines.add, []
 
@@ -312,7 +314,8 @@ def test_best_was_before_predictions_were_asked_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second half is no better than the first."""
-    words = ("trainer.steps=12", "trainer.eval_every=4", "trainer.checkpoint_seconds=0", "execution=single",
+    words = ("trainer.steps=12", "trainer.eval_every=4", "trainer.checkpoint_seconds=0",
+        "execution=single",
              "protocol.folds=[0]")  # fmt: skip
     study = small_study(tmp_path, *words)
     with stopping_at(8):

@@ -19,8 +19,9 @@ from dgbench.records.files import Checksum
 from dgbench.records.rows import Row, RunIdentity, append_rows, read_rows
 
 WHO = RunIdentity(
-    run="abc", dataset="toy", variant={}, base="none", evaluation="exact", data_seed=0, split_seed=0, given=["a", "b"],
-    algorithm="erm", hparams={}, backbone="mlp", protocol="loo", fold="1", held_out=["b"], seed=0, code="0",
+    run="abc", dataset="toy", variant={}, base="none", evaluation="exact", data_seed=0,
+    split_seed=0, given=["a", "b"], algorithm="erm", hparams={}, backbone="mlp", protocol="loo",
+    fold="1", held_out=["b"], seed=0, code="0",
 )  # fmt: skip
 RECIPES = [
     ErrorRecipe("a", "val", {"val/a": 1.0}),
@@ -260,9 +261,9 @@ def test_what_was_written_is_what_the_file_holds(callback: Recorder) -> None:
 
 
 # ---- runs that train together
-# -----------------------------------------------------------------------------------
 
-STACK: dict[str, list[Any]] = {"val/a": [(4, (1, 3), (2.0, 4.0))], "same": [(3, (1, 2), (0.75, 1.5))],
+STACK: dict[str, list[Any]] = {"val/a": [(4, (1, 3), (2.0, 4.0))],
+    "same": [(3, (1, 2), (0.75, 1.5))],
                                "other": [(3, (3, 0), (3.0, 0.3))]}  # fmt: skip
 
 
@@ -316,8 +317,8 @@ def test_best_leaves_test_out_of_the_rows_of_a_run_that_is_not_at_its_best(tmp_p
     """
     callback, module = two(tmp_path, eval_test="best"), Module(40)
     trainer: Any = SimpleNamespace(
-        datamodule=SimpleNamespace(steps=120, wanted=None), is_global_zero=True, sanity_checking=False, world_size=1,
-        state=SimpleNamespace(fn=TrainerFn.FITTING),
+        datamodule=SimpleNamespace(steps=120, wanted=None), is_global_zero=True,
+        sanity_checking=False, world_size=1, state=SimpleNamespace(fn=TrainerFn.FITTING),
     )  # fmt: skip
     for step, wrong in ((40, (1, 3)), (80, (0, 4))):
         module.steps_done = step

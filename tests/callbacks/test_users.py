@@ -1,4 +1,6 @@
-"""Lightning callbacks that a user names: what they see, what they change, and that nothing is lost."""
+"""Lightning callbacks that a user names:
+what they see, what they change, and that nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Watches(pl.Callback):
 
 
 class StopsAt(pl.Callback):
-    """Ends training in its own evaluation: after ``evaluations`` of them, which its state counts."""
+    """Ends training in its own evaluation:
+    after ``evaluations`` of them, which its state counts.
+    """
 
     def __init__(self, evaluations: int = 2, state: Any = None) -> None:
         self.evaluations, self.count, self.more = evaluations, 0, state
@@ -108,8 +112,8 @@ def test_a_watching_callback_counts_steps_and_changes_no_row(
     plain = small_study(tmp_path / "plain", *words)
     train_study(plain)
     watched = small_study(
-        tmp_path / "watched", *words, f"+callbacks.mine._target_={HERE}.Watches", "+callbacks.mine.passive=true",
-        "callbacks=learning_rate_monitor",
+        tmp_path / "watched", *words, f"+callbacks.mine._target_={HERE}.Watches",
+        "+callbacks.mine.passive=true", "callbacks=learning_rate_monitor",
     )  # fmt: skip
     train_study(watched, logger=CsvLog())
     assert [run.hash for run in watched.runs] == [run.hash for run in plain.runs]
@@ -260,8 +264,9 @@ def test_one_of_a_file_of_ones_own(train: Callable[..., Any], tmp_path: Path) ->
         "true\n"
     )
     done = train(
-        "callbacks=[counts,learning_rate_monitor]", "trainer.steps=6", FOLDS, "--config-dir", str(tmp_path / "conf"),
-        cwd=tmp_path, before=f"import sys; sys.path.insert(0, {str(tmp_path)!r})",
+        "callbacks=[counts,learning_rate_monitor]", "trainer.steps=6", FOLDS, "--config-dir",
+        str(tmp_path / "conf"), cwd=tmp_path,
+        before=f"import sys; sys.path.insert(0, {str(tmp_path)!r})",
     )  # fmt: skip
     assert done.code == 0, done.err
     steps, names = json.loads((tmp_path / "said.json").read_text())

@@ -268,7 +268,9 @@ def test_the_dashboard_without_its_package() -> None:
 
 BROKEN = {
     "absent": "import sys\nsys.modules['wandb'] = None",
-    "init raises": "import wandb\ndef init(**_):\n    raise RuntimeError('no\\nserver')\nwandb.init = init",
+    "init raises": (
+        "import wandb\ndef init(**_):\n    raise RuntimeError('no\\nserver')\nwandb.init = init"
+    ),
     "log raises": (
         "import wandb\nclass Run:\n    def __getattr__(self, name):\n        raise "
         "ConnectionError('gone')\nwandb.init = lambda **_: Run()"
@@ -592,8 +594,9 @@ def test_runs_are_compared_by_all_that_their_results_share() -> None:
 
 
 IDENTITY: dict[str, Any] = {
-    "run": "1", "dataset": "sr_cmnist", "variant": {"ratio": 3}, "base": "digits", "evaluation": "exact",
-    "data_seed": 0, "split_seed": 0, "given": ["a", "b"], "algorithm": "erm", "hparams": {"lr": 0.01},
-    "backbone": "mlp-8", "init": "random", "head": "random", "tuning": "ft", "seed_moves": "all", "protocol": "loo",
-    "fold": "0", "held_out": ["a"], "folds": None, "seed": 0, "averaging": "none", "user_code": {}, "code": "1",
+    "run": "1", "dataset": "sr_cmnist", "variant": {"ratio": 3}, "base": "digits",
+    "evaluation": "exact", "data_seed": 0, "split_seed": 0, "given": ["a", "b"], "algorithm": "erm",
+    "hparams": {"lr": 0.01}, "backbone": "mlp-8", "init": "random", "head": "random",
+    "tuning": "ft", "seed_moves": "all", "protocol": "loo", "fold": "0", "held_out": ["a"],
+    "folds": None, "seed": 0, "averaging": "none", "user_code": {}, "code": "1",
 }  # fmt: skip

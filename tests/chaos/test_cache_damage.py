@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from dgbench.networks.timm_networks import TimmFeaturizer
-from dgbench.reports.reading import row_files
+from dgbench.reports.reading import row_cache
 from dgbench.reports.reading.collect import collect
 from tests.damage import CACHES, damage
 from tests.studies import make_study, train_study
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.chaos
 DAMAGES = int(os.environ.get("CHAOS_DAMAGES", "100"))
 FIRST = int(os.environ.get("CHAOS_SEED", "0"))
 SHORT = (
-    "dataset=image_folder", "dataset.image_size=32", "trainer.device=cpu", "hparams.batch_size=4", "trainer.steps=2",
-    "trainer.eval_every=1", "protocol.folds=[0]", "init=random",
+    "dataset=image_folder", "dataset.image_size=32", "trainer.device=cpu", "hparams.batch_size=4",
+    "trainer.steps=2", "trainer.eval_every=1", "protocol.folds=[0]", "init=random",
 )  # fmt: skip
 SMALL = ("backbone=mnist_cnn",)
 FOG = ("corruptions=hendrycks", "dataset.corruptions=[fog]", "dataset.given=1-1-0", *SMALL)
@@ -153,7 +153,7 @@ def test_damaged_caches_of_rows(
     """A report with a damaged cache of rows is the report without one, and the next one reads a
     whole cache.
     """
-    monkeypatch.setattr(row_files, "WORTH", 1)
+    monkeypatch.setattr(row_cache, "WORTH_CACHING", 1)
     words = (
         "dataset.base=digits",
         "backbone.width=8",
@@ -174,7 +174,7 @@ def test_damaged_caches_of_rows(
         done = damage(
             tmp_path / "runs",
             random.Random(seed),
-            {row_files.CACHE_FILE: CACHES[row_files.CACHE_FILE]},
+            {row_cache.CACHE_FILE: CACHES[row_cache.CACHE_FILE]},
         )
         for _ in range(2):
             read = collect([tmp_path / "runs"], cache=True)

@@ -24,8 +24,9 @@ pytestmark = pytest.mark.chaos
 
 KILLS = int(os.environ.get("CHAOS_KILLS", "50"))
 PICTURES = {
-    "dataset": "image_folder", "dataset.image_size": "32", "backbone": "mnist_cnn", "hparams.batch_size": "4",
-    "paths.cache_dir": "cache", "trainer.steps": "12", "protocol.folds": "[0]", **COMMON, "trainer.eval_every": "4",
+    "dataset": "image_folder", "dataset.image_size": "32", "backbone": "mnist_cnn",
+    "hparams.batch_size": "4", "paths.cache_dir": "cache", "trainer.steps": "12",
+    "protocol.folds": "[0]", **COMMON, "trainer.eval_every": "4",
 }  # fmt: skip
 FOG = {"corruptions": "hendrycks", "dataset.corruptions": "[fog]", "dataset.given": "1-1-0"}
 CASES: dict[str, dict[str, str]] = {
@@ -34,18 +35,20 @@ CASES: dict[str, dict[str, str]] = {
     "corrupted pictures": {**PICTURES, **FOG, "dataset.store": "file"},
     "copies left out": {**PICTURES, "dataset.duplicates": "drop"},
     "features": {
-        **PICTURES, "backbone": "resnet18", "init": "random", "dataset.augment": "none", "tuning": "lp",
-        "tuning.cache_features": "true", "tuning.cache_dir": "cache",
+        **PICTURES, "backbone": "resnet18", "init": "random", "dataset.augment": "none",
+        "tuning": "lp", "tuning.cache_features": "true", "tuning.cache_dir": "cache",
     },
     "predictions": {**DIGITS, **COMMON, "trainer.predictions": "last", "execution": "stacked"},
     "best predictions": {**DIGITS, **COMMON, "trainer.predictions": "best", "execution": "single"},
     "W&B": {**DIGITS, **COMMON, "trainer.steps": "40", "logger": "wandb", "logger.mode": "offline"},
     "W&B, stacked": {
-        **DIGITS, **COMMON, "trainer.steps": "40", "execution": "stacked", "logger": "wandb", "logger.mode": "offline",
+        **DIGITS, **COMMON, "trainer.steps": "40", "execution": "stacked", "logger": "wandb",
+        "logger.mode": "offline",
     },
     "halving": {
-        **DIGITS, **COMMON, "hparams": "halving", "hparams.scheme.draws": "4", "hparams.scheme.trials": "1",
-        "hparams.scheme.reduction": "2", "trainer.steps": "40", "trainer.eval_every": "5", "protocol.folds": "[0]",
+        **DIGITS, **COMMON, "hparams": "halving", "hparams.scheme.draws": "4",
+        "hparams.scheme.trials": "1", "hparams.scheme.reduction": "2", "trainer.steps": "40",
+        "trainer.eval_every": "5", "protocol.folds": "[0]",
     },
 }  # fmt: skip
 

@@ -30,21 +30,25 @@ pytestmark = pytest.mark.chaos
 DAMAGES = int(os.environ.get("CHAOS_DAMAGES", "200"))
 FIRST = int(os.environ.get("CHAOS_SEED", "0"))
 SMALL = (
-    "dataset.base=digits", "backbone.width=8", "hparams.batch_size=8", "trainer.device=cpu", "trainer.steps=20",
-    "trainer.eval_every=6",
+    "dataset.base=digits", "backbone.width=8", "hparams.batch_size=8", "trainer.device=cpu",
+    "trainer.steps=20", "trainer.eval_every=6",
 )  # fmt: skip
 STUDIES = {
-    "single": ("execution=single", "trainer.predictions=last", "logger=csv", "trainer.eval_subsets=[train,val,test]"),
-    "stacked": ("execution=stacked", "algorithm=irm", "protocol.folds=[0,1,2]", "trainer.predictions=last"),
-    "one evaluation": ("execution=single", "algorithm=vrex", "trainer.eval_every=500", "protocol.folds=[1,full]"),
+    "single": ("execution=single", "trainer.predictions=last", "logger=csv",
+        "trainer.eval_subsets=[train,val,test]"),
+    "stacked": ("execution=stacked", "algorithm=irm", "protocol.folds=[0,1,2]",
+        "trainer.predictions=last"),
+    "one evaluation": ("execution=single", "algorithm=vrex", "trainer.eval_every=500",
+        "protocol.folds=[1,full]"),
     "test at best": (
-        "trainer.eval_test=best", "algorithm=irm", "protocol.folds=[0,1]", "trainer.predictions=best",
+        "trainer.eval_test=best", "algorithm=irm", "protocol.folds=[0,1]",
+        "trainer.predictions=best",
     ),
     "averaged": ("averaging=swad", "trainer.eval_every=2", "protocol.folds=[0,1]"),
     "moving average": ("averaging=eoa", "averaging.rule.start=5", "protocol.folds=[0,1]"),
     "ends early": (
-        "callbacks=early_stopping", "callbacks.early_stopping.patience=1", "hparams.lr=1e-30", "trainer.eval_every=5",
-        "protocol.folds=[0,full]",
+        "callbacks=early_stopping", "callbacks.early_stopping.patience=1", "hparams.lr=1e-30",
+        "trainer.eval_every=5", "protocol.folds=[0,full]",
     ),
 }  # fmt: skip
 #: ``CHAOS_FILE=predictions.parquet`` damages files of that name alone
@@ -61,7 +65,9 @@ Rows = dict[str, bytes]
 
 
 def numbers(root: Path) -> tuple[dict[str, list[tuple[Any, ...]]], str]:
-    """Run -> the errors that count, under each of two selections; and all that is said of problems."""
+    """Run -> the errors that count, under each of two selections;
+    and all that is said of problems.
+    """
     errors: dict[str, list[tuple[Any, ...]]] = {}
     said = ""
     for selection in ("last", "train_val"):

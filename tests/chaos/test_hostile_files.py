@@ -52,7 +52,7 @@ OPEN = {"configurations", "functions", "hub"}
 #: doors that are tried elsewhere, by more files than here
 ELSEWHERE = {
     "models": "tests/trained/test_hostile_models.py",
-    "pages": "tests/reports/archive/test_archive_check.py",
+    "pages": "tests/tools/test_results_check.py",
 }
 
 Try = Callable[[Path], object]
@@ -82,7 +82,6 @@ def at(door: str) -> Callable[[Try], Try]:
 
 
 # ---- weights
-# --------------------------------------------------------------------------------------------------------
 
 
 def weights(path: Path, **keys: Any) -> None:
@@ -196,7 +195,6 @@ def weights_packed_a_thousandfold(folder: Path) -> None:
 
 
 # ---- checkpoints and models
-# -----------------------------------------------------------------------------------------
 
 
 @at("checkpoints")
@@ -215,7 +213,8 @@ def a_checkpoint_alone(folder: Path) -> None:
 @at("model.pkl")
 def hyperparameters_of_a_model_pkl(folder: Path) -> None:
     torch.save(
-        {"args": Bomb(), "model_dict": {}, "model_hparams": {"lr": Chain()}, "model_input_shape": (3, 28, 28),
+        {"args": Bomb(), "model_dict": {}, "model_hparams": {"lr": Chain()},
+            "model_input_shape": (3, 28, 28),
          "model_num_classes": 3}, folder / "model.pkl"
     )  # fmt: skip
     foreign(str(folder / "model.pkl"))(None)  # type: ignore[arg-type]
@@ -241,7 +240,6 @@ def a_torchscript_program(folder: Path) -> None:
 
 
 # ---- folders of runs and sweeps
-# -------------------------------------------------------------------------------------
 
 
 def of_config(name: str, text: str) -> None:
@@ -290,7 +288,6 @@ of_submission(
 
 
 # ---- rows, arrays, entries, pages
-# -----------------------------------------------------------------------------------
 
 
 def of_rows(name: str, line: str) -> None:
@@ -356,7 +353,6 @@ def an_entry_that_is_a_link_to_a_device(folder: Path) -> None:
 
 
 # ---- datasets
-# -------------------------------------------------------------------------------------------------------
 
 
 @at("CIFAR-10")
@@ -396,7 +392,6 @@ of_archive("archive_device", member("device", tarfile.CHRTYPE))
 
 
 # ---- names
-# ----------------------------------------------------------------------------------------------------------
 
 
 @at("names")
@@ -419,7 +414,6 @@ of_name("backbone", "/etc/x")
 
 
 # ---- the tests
-# ------------------------------------------------------------------------------------------------------
 
 
 def doors() -> dict[str, str]:
@@ -461,7 +455,9 @@ def test_it_is_one_line_and_nothing_runs(
 def test_damaged_pickles_of_weights(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Random bytes of a file change: it is read, or refused in one line; a bomb in it never runs."""
+    """Random bytes of a file change: it is read, or refused in one line;
+    a bomb in it never runs.
+    """
     monkeypatch.chdir(tmp_path)
     rng = random.Random(seed)
     path = tmp_path / "net.pth"

@@ -141,7 +141,9 @@ def test_a_checkpoint_cut_in_half(train: Any, rows_of: Any, tmp_path: Path, keep
 
 @pytest.mark.thorough
 def test_a_checkpoint_of_another_run(train: Any, tmp_path: Path) -> None:
-    """It is refused, and fold full is trained; without the foreign file the same command completes."""
+    """It is refused, and fold full is trained;
+    without the foreign file the same command completes.
+    """
     words = ("protocol.folds=[0,full]",)
     assert train("seed=1", "protocol.folds=[0]", cwd=tmp_path).code == 0
     assert train("protocol.folds=[0]", cwd=tmp_path).code == 0

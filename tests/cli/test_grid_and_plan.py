@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dgbench.records.locks import RunLocks
 from dgbench.records.status import PROGRESS_FILE, write_status
-from dgbench.sweeps.sizes import Speeds
 from tests.complaints import one_line
 
 SMALL = [
@@ -55,7 +53,7 @@ def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -
     assert plan.startswith("algorithm ") and "Nothing was started" not in ended.out, (
         "the plan comes first"
     )
-    assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20] and known_time(ended.out)
+    assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20] and not known_time(ended.out)
     again = command(
         "train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path
     )
@@ -102,12 +100,6 @@ def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path
     assert counted.out.splitlines()[6].split()[-2] == "?", (
         "no run, no speed: a sweep may have many jobs"
     )
-    probed = command("train.py", *sweep, "plan=probe", cwd=tmp_path)
-    assert (
-        known_time(probed.out)
-        and probed.err.startswith(COMPOSING)
-        and not list(tmp_path.rglob("errors.jsonl"))
-    )
     assert command("train.py", *SMALL, cwd=tmp_path).code == 0
     after = command("train.py", *GRID, "plan=true", cwd=tmp_path)
     assert counts(after.out, "erm") == [2, 10, 5, 0, 0, 0, 5]
@@ -136,33 +128,6 @@ def test_time_grows_with_the_training_environments(command: Any, tmp_path: Path)
     beat.write_text(json.dumps({**json.loads(beat.read_text()), "steps_per_s": 0.1, "runs": 1}))
     ended = command("train.py", *SMALL, "protocol.folds=[0,full]", "plan=true", cwd=tmp_path)
     assert counts(ended.out, "all") == [1, 2, 1, 0, 0, 0, 1] and "4 min 27 s" in ended.out
-
-
-def test_what_cannot_be_clocked_is_told_once(tmp_path: Path) -> None:
-    """Whatever goes wrong in a probe, the plan is printed without that time."""
-
-    def clock(studies: object) -> float:
-        raise RuntimeError("out of\nmemory")
-
-    speeds = Speeds(clock, tmp_path)
-    study: Any = SimpleNamespace(
-        info=SimpleNamespace(name="pacs", image=[3, 64, 64]),
-        spec=SimpleNamespace(backbone="resnet18", sharpness={}, hparams={"batch_size": 32}),
-        config={
-            "algorithm": {"name": "erm"},
-            "tuning": {"name": "ft"},
-            "execution": {},
-            "trainer": {
-                "steps": 5,
-                "eval_every": 5,
-                "eval_subsets": ["test"],
-                "eval_batch_size": 64,
-            },
-        },
-    )
-    assert [speeds.of([study]) for _ in range(2)] == [None, None]
-    (note,) = speeds.notes()
-    one_line(note, "^not clocked, pacs with resnet18: out of memory")
 
 
 def test_plan_counts_the_folds_that_are_asked_for(command: Any, tmp_path: Path) -> None:
@@ -198,9 +163,7 @@ def test_plan_counts_a_search(command: Any, tmp_path: Path) -> None:
 def test_a_plan_that_does_not_exist(command: Any, tmp_path: Path) -> None:
     ended = command("train.py", *SMALL, "plan=maybe", cwd=tmp_path)
     assert ended.code == 1
-    assert ended.complaints[0].startswith(
-        "dgbench: plan=maybe is unknown; write plan=true, or plan=probe"
-    )
+    assert ended.complaints[0].startswith("dgbench: plan=maybe is unknown; choose true or false")
 
 
 def test_a_grid_entry_that_is_no_list(command: Any, tmp_path: Path) -> None:
@@ -227,8 +190,8 @@ def test_an_entry_of_an_experiments_grid_is_taken_out(command: Any, tmp_path: Pa
 
 
 def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> None:
-    """Counted from conf/dataset: two groups of PACS in one study, two algorithms; a probe says what
-    it lacks, once.
+    """Counted from conf/dataset: two groups of PACS in one study, two algorithms; the plan says
+    what it lacks, once.
     """
     words = [
         "dataset=pacs",
@@ -240,16 +203,11 @@ def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> Non
     counted = command("train.py", *words, "plan=true", cwd=tmp_path)
     assert counted.code == 0, counted.err
     assert counts(counted.out, "all") == [2, 4, 0, 0, 0, 0, 4]
-    assert "not clocked" not in counted.out
-    ended = command("train.py", *words, "plan=probe", cwd=tmp_path)
-    assert ended.code == 0, ended.err
-    assert counts(ended.out, "all") == [2, 4, 0, 0, 0, 0, 4]
-    assert any(line.split()[-2:-1] == ["?"] for line in ended.out.splitlines())
-    told = ended.out.splitlines()[-3:]
+    assert any(line.split()[-2:-1] == ["?"] for line in counted.out.splitlines())
+    told = counted.out.splitlines()[-2:]
     assert told[0] == "pacs: 32 images of each of 2 environments per model and step"
     fetch = "dgbench fetch pacs --to nowhere"
     assert told[1].endswith(f" pacs, in nowhere/PACS; first: {fetch}")
-    assert re.fullmatch(r"not clocked, pacs with mlp-\d+: .*nowhere/.*", told[2])
 
 
 def test_plan_of_weights_that_are_not_here(command: Any, tmp_path: Path) -> None:

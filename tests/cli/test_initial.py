@@ -40,9 +40,9 @@ def small(image_tree: Callable[..., Path]) -> list[str]:
     """Two environments for a small ResNet."""
     root = image_tree(a={"cat": 6, "dog": 6}, b={"cat": 6, "dog": 6})
     return [
-        "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=32", "backbone=resnet18",
-        "backbone.arch=test_resnet", "hparams.batch_size=4", "trainer.steps=2", "trainer.device=cpu",
-        f"paths.cache_dir={root.parent / 'cache'}",
+        "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=32",
+        "backbone=resnet18", "backbone.arch=test_resnet", "hparams.batch_size=4", "trainer.steps=2",
+        "trainer.device=cpu", f"paths.cache_dir={root.parent / 'cache'}",
     ]  # fmt: skip
 
 
@@ -60,7 +60,9 @@ def test_rows_say_which_weights(small: list[str], file: Path, tmp_path: Path) ->
 def test_runs_are_known_by_what_the_file_holds(
     small: list[str], file: Path, tmp_path: Path
 ) -> None:
-    """The same file elsewhere makes the same runs; other weights under the same path make others."""
+    """The same file elsewhere makes the same runs;
+    other weights under the same path make others.
+    """
     copied = tmp_path / "copy.pth"
     copied.write_bytes(file.read_bytes())
     words = (*small, "init=file")

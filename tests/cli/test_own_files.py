@@ -25,7 +25,12 @@ class Mine(Algorithm):
         LINE
         return Outcome(loss)
 """
-YAML = "_target_: dgbench.training.modules.training_module\nname: mine\nobjective: own.Mine\nhparams: {}\nsearch: {}\n"
+YAML = """_target_: dgbench.training.modules.training_module
+name: mine
+objective: own.Mine
+hparams: {}
+search: {}
+"""
 
 
 def write(folder: Path, line: str) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ if sys.argv[1] == "prepared":
     from dgbench.training.processes import prepare_process
     prepare_process()
 def step():
-    blocks = [torch.ones(12 * 2**20) for _ in range(3)]  # 48 MB each, which glibc maps anew if nobody tells it
+    # 48 MB each, which glibc maps anew if nobody tells it
+    blocks = [torch.ones(12 * 2**20) for _ in range(3)]
 for _ in range(6):  # blocks of memory find their places
     step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -1,4 +1,6 @@
-"""SIGTERM ends a command as Ctrl-C does, whatever it is doing: one line, exit code 130, no warning."""
+"""SIGTERM ends a command as Ctrl-C does, whatever it is doing:
+one line, exit code 130, no warning.
+"""
 
 from __future__ import annotations
 

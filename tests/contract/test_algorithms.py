@@ -29,7 +29,7 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm, Update
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step, Surveyed, draw
-from dgbench.plan.hyperparameters import Entry, checked, entry_of, resolve
+from dgbench.plan.hyperparameters import DeclaredHparam, checked, entry_of, resolve
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.predicting import as_tensors
 from dgbench.training.optimizers import optimizer_settings
@@ -39,7 +39,8 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 SHARED = {"lr": 1e-2, "weight_decay": 0.0, "batch_size": 6}
 SPACES = {"domainbed", "ood_bench", "yu2024"}
 BOUNDED = {
-    "uniform", "log10_uniform", "log_uniform", "int_uniform", "int_log10_uniform", "int_log2_uniform", "randint",
+    "uniform", "log10_uniform", "log_uniform", "int_uniform", "int_log10_uniform",
+    "int_log2_uniform", "randint",
 }  # fmt: skip
 K, SHAPE, IMAGES = 3, (1, 3, 3), 36
 STEPS = (0, 1, 10_000)  # both sides of every annealing and of a discriminator's turns
@@ -51,11 +52,13 @@ LEARNS_AT: Mapping[str, Mapping[str, Any]] = {
 #: algorithms whose loss of one step depends on the order of the environments, and what belongs to
 #: rows or positions; the distribution of the loss over seeds does not
 ORDERED = {
-    "adrmx": "outputs", "caus_irl_coral": "cuts", "caus_irl_mmd": "cuts", "cdann": "outputs of the discriminator",
-    "dann": "outputs of the discriminator", "ddg": "random numbers and halves", "dna": "masks", "erdg": "heads",
-    "fact": "partners and weights", "fish": "turns", "ji_gen": "orders", "mixstyle": "partners", "mixup": "partners",
-    "mldg": "episodes", "mmld": "masks", "mtl": "noise", "sag_net": "permutations", "self_reg": "keys",
-    "stable_net": "memory", "trm": "experts", "urm": "noise",
+    "adrmx": "outputs", "caus_irl_coral": "cuts", "caus_irl_mmd": "cuts",
+    "cdann": "outputs of the discriminator", "dann": "outputs of the discriminator",
+    "ddg": "random numbers and halves", "dna": "masks", "erdg": "heads",
+    "fact": "partners and weights", "fish": "turns", "ji_gen": "orders", "mixstyle": "partners",
+    "mixup": "partners", "mldg": "episodes", "mmld": "masks", "mtl": "noise",
+    "sag_net": "permutations", "self_reg": "keys", "stable_net": "memory", "trm": "experts",
+    "urm": "noise",
 }  # fmt: skip
 
 pytestmark = [pytest.mark.usefixtures("double"), pytest.mark.parametrize("name", NAMES)]
@@ -213,7 +216,6 @@ def _assert_works(algorithm: SingleRun, sizes: tuple[int, ...]) -> None:
 
 
 # ---- the YAML file
-# ----------------------------------------------------------------------------------------------
 
 
 def test_yaml_names_a_documented_class(name: str) -> None:
@@ -225,10 +227,12 @@ def test_yaml_names_a_documented_class(name: str) -> None:
     assert config["_target_"] == "dgbench.training.modules.training_module"
     assert config["name"] == name
     assert issubclass(_kind(name), Algorithm)
-    assert re.search(r"\((.+\d{4}.*)\)", _kind(name).__doc__ or ""), "the docstring cites the paper"
+    assert re.search(r"\(.+\d{4}.*\)", _kind(name).__doc__ or "", re.DOTALL), (
+        "the docstring cites the paper"
+    )
 
 
-def defaults_of(entry: Entry) -> list[Any]:
+def defaults_of(entry: DeclaredHparam) -> list[Any]:
     """Every value that a default holds."""
     if not isinstance(entry.default, dict):
         return [entry.default]
@@ -279,7 +283,9 @@ class _Highest(_Lowest):
 def test_every_draw_lies_in_its_range(
     name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``resolve`` refuses a value outside: given some draws, and both ends of every distribution."""
+    """``resolve`` refuses a value outside:
+    given some draws, and both ends of every distribution.
+    """
     words: dict[str, Any] = {"kind": kind, "read": [*SHARED, "resnet_dropout"]}
     for space in SPACES:
         for number in (1, 2, 3):
@@ -300,7 +306,7 @@ def test_yaml_search_spaces(name: str) -> None:
         for key, entry in space.items():
             assert key in entries, f"{key} is searched but has no default"
             for distribution in (
-                defaults_of(Entry(entry)) if {"small", "large"} & set(entry) else (entry,)
+                defaults_of(DeclaredHparam(entry)) if {"small", "large"} & set(entry) else (entry,)
             ):
                 ((kind, values),) = distribution.items()
                 assert kind == "choice" or (
@@ -364,7 +370,6 @@ def test_unknown_switch_is_refused(name: str) -> None:
 
 
 # ---- the objective
-# ----------------------------------------------------------------------------------------------
 
 
 def _global_states() -> bytes:
@@ -500,7 +505,8 @@ def test_stacked_equals_looped(name: str) -> None:
         (
             dict(a.networks.params()), dict(a.networks.statistics()),
             {key: value * (1 - 0.1 * i) for key, value in a.hp.tensors().items()},
-            {k: value + 0.1 * i if value.is_floating_point() else value for k, value in a.memory.tensors().items()},
+            {k: value + 0.1 * i if value.is_floating_point() else value for k,
+                value in a.memory.tensors().items()},
             _noise(a, sizes, seed=i), _batch(sizes, i).x, _batch(sizes, i).y,
         )
         for i, a in enumerate(runs)
@@ -574,7 +580,6 @@ def _is_slope(run: SingleRun, update: Update, step: int, batch: EnvBatch, noise:
 
 
 # ---- training
-# ---------------------------------------------------------------------------------------------------
 
 
 class _Loader(pl.LightningDataModule):
@@ -594,8 +599,8 @@ class _Loader(pl.LightningDataModule):
 
 def _train(algorithm: SingleRun, folder: Path) -> pl.Trainer:
     trainer = pl.Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, default_root_dir=folder,
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
     )  # fmt: skip
     trainer.fit(algorithm, _Loader())
     return trainer

@@ -105,11 +105,12 @@ class Plain(Algorithm):
 
 
 # ---- state from networks, updates without groups
-# ----------------------------------------------------------------
 
 
 class Counts(Plain):
-    """State that starts as the classifier's weights and is moved by an update that trains nothing."""
+    """State that starts as the classifier's weights and is moved by an update that trains
+    nothing.
+    """
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
         return {"start": networks["classifier"].weight.detach().clone(), "seen": torch.zeros(())}
@@ -140,7 +141,6 @@ def test_update_without_groups_is_evaluated_for_its_state() -> None:
 
 
 # ---- pull
-# --------------------------------------------------------------------------------------------------------
 
 
 class Pulled(Plain):
@@ -167,7 +167,6 @@ def test_pull_takes_parameters_and_statistics_back() -> None:
 
 
 # ---- resets, factors of learning rates, SGD
-# ----------------------------------------------------------------------
 
 
 class Twice(Plain):
@@ -239,7 +238,6 @@ def test_state_of_sgd_is_saved_and_put_back() -> None:
 
 
 # ---- further networks
-# --------------------------------------------------------------------------------------------
 
 
 class Near(Plain):
@@ -294,14 +292,16 @@ BACKBONES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], list[tuple[
         [(8, 14, 14), (8, 14, 14), (16, 7, 7), (16, 7, 7), (16, 7, 7)],
     ),
     "wide_resnet": (
-        lambda: WideResNet((3, 32, 32)), (3, 32, 32), [(16, 32, 32), (32, 32, 32), (64, 16, 16), (128, 8, 8)]
+        lambda: WideResNet((3, 32, 32)), (3, 32, 32),
+        [(16, 32, 32), (32, 32, 32), (64, 16, 16), (128, 8, 8)]
     ),
     "resnet18": (
         lambda: ResNet((3, 32, 32), "resnet18", dropout=0.1), (3, 32, 32),
         [(64, 8, 8), (64, 8, 8), (128, 4, 4), (256, 2, 2), (512, 1, 1)],
     ),
     "vit": (
-        lambda: VisionTransformer((3, 32, 32), "vit_tiny_patch16_224"), (3, 32, 32), [(192, 2, 2), *[(5, 192)] * 4]
+        lambda: VisionTransformer((3, 32, 32), "vit_tiny_patch16_224"), (3, 32, 32),
+        [(192, 2, 2), *[(5, 192)] * 4]
     ),
 }  # fmt: skip
 
@@ -335,7 +335,6 @@ def test_a_second_featurizer_has_the_factory_s_weights() -> None:
 
 
 # ---- surveys
-# -----------------------------------------------------------------------------------------------------
 
 
 class Remembers(Plain):
@@ -397,7 +396,6 @@ def test_survey_without_images_and_images_without_numbers_are_refused() -> None:
 
 
 # ---- the head first
-# ----------------------------------------------------------------------------------------------
 
 
 def test_head_first_then_all_with_new_optimizers() -> None:
@@ -430,7 +428,6 @@ def test_head_first_leaves_out_what_trains_only_featurizers() -> None:
 
 
 # ---- values by dataset
-# -------------------------------------------------------------------------------------------
 
 
 def test_defaults_and_draws_by_dataset() -> None:

@@ -30,8 +30,9 @@ SIZES, IMAGE, K = (8, 8, 8), (2, 14, 14), 2
 N = sum(SIZES)
 WARM, LATE = 5, 10_000  # steps trained before, in float32; a step behind every annealing
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*val_dataloader", "ignore:.*does not have many workers", "ignore:.*number of training batches",
-    "ignore:.*LeafSpec", "ignore:.*Trying to infer the `batch_size`",
+    "ignore:.*val_dataloader", "ignore:.*does not have many workers",
+    "ignore:.*number of training batches", "ignore:.*LeafSpec",
+    "ignore:.*Trying to infer the `batch_size`",
 )  # fmt: skip
 
 
@@ -69,8 +70,8 @@ def _trained(name: str, norm: type[nn.Module] | None = None) -> SingleRun:
         if norm:
             body.norms = nn.ModuleList(norm(layer.num_channels) for layer in body.norms)
     run: SingleRun = instantiate(
-        config, networks=body, n_classes=K, n_envs=len(SIZES), image=IMAGE, hparams={"batch_size": SIZES[0], **rates},
-        n_images=N, n_trained_on=N,
+        config, networks=body, n_classes=K, n_envs=len(SIZES), image=IMAGE,
+        hparams={"batch_size": SIZES[0], **rates}, n_images=N, n_trained_on=N,
     )  # fmt: skip
     images = _batch(99)
     run.training_images = lambda _: [
@@ -113,8 +114,8 @@ def _gradients(
         )
 
     trainer = pl.Trainer(
-        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, precision=precision,
+        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, precision=precision,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "_take_step", note)

@@ -1,4 +1,6 @@
-"""Augmentation of a whole minibatch against torchvision, image by image, with the same parameters."""
+"""Augmentation of a whole minibatch against torchvision, image by image,
+with the same parameters.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def test_jitter_in_the_order_of_each_image(images: Tensor) -> None:
 
 
 def test_crops_are_torchvisions(images: Tensor) -> None:
-    """``resized_crop`` of the float image and of the 8-bit PIL image (half a level), then the flip."""
+    """``resized_crop`` of the float image and of the 8-bit PIL image (half a level),
+    then the flip.
+    """
     boxes = np.array([[i % 4, (3 * i) % 5, 16 - i % 3, 12 + i % 4] for i in range(16)])
     flipped = np.arange(16) % 3 == 0
     got = augment.resized_crop(images, boxes / 20, flipped)

@@ -146,7 +146,6 @@ def test_digits() -> None:
 
 
 # ---- downloads
-# --------------------------------------------------------------------------------------------------
 
 
 def test_a_refused_connection_gives_up(closed_port: str) -> None:
@@ -188,8 +187,9 @@ def test_a_server_that_answers_anything_is_reachable(status: str, closed_port: s
 def test_auto_falls_back_to_digits_loudly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         environments = SRCMNIST(
-            name="sr_cmnist", base="auto", data_dir=str(tmp_path), resolution=28, given=None, ratio=3, scale=1,
-            label_noise=0.25, pool_fraction=0.142857, val_fraction=0.2, evaluation="exact", data_seed=0, split_seed=0,
+            name="sr_cmnist", base="auto", data_dir=str(tmp_path), resolution=28, given=None,
+            ratio=3, scale=1, label_noise=0.25, pool_fraction=0.142857, val_fraction=0.2,
+            evaluation="exact", data_seed=0, split_seed=0,
         ).build()  # fmt: skip
     assert environments.info.identity()["base"] == "digits"
     (record,) = caplog.records
@@ -241,7 +241,6 @@ def test_mnist_is_fetched_into_the_layout_that_is_read(
 
 
 # ---- the real thing
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.mnist

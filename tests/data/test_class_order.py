@@ -47,8 +47,10 @@ def test_integers_of_a_table_are_numbers_also_as_text(tmp_path: Path, kind: type
 @pytest.mark.parametrize(
     ("names", "unclear"),
     [
-        (NUMBERS, True), (TEXT, True), ([f"class{i}" for i in NUMBERS], True), (NUMBERS[:10], False),
-        ([f"{i:02}" for i in range(12)], False), (["cat", "dog", "elk2"], False), (["-1", "-2", "0"], True),
+        (NUMBERS, True), (TEXT, True), ([f"class{i}" for i in NUMBERS], True),
+        (NUMBERS[:10], False),
+        ([f"{i:02}" for i in range(12)], False), (["cat", "dog", "elk2"], False),
+        (["-1", "-2", "0"], True),
         (["a1", "a-1", "b"], False),
     ],
 )  # fmt: skip

@@ -143,9 +143,10 @@ def test_copies_are_refused_before_anything_is_decoded(root: Path) -> None:
 def test_a_plan_and_a_run_say_what_was_understood(root: Path, command: Any, tmp_path: Path) -> None:
     (root / "north" / "notes.txt").write_text("")
     words = [
-        "dataset=image_folder", f"dataset.root={root}", "dataset.name=mine", "dataset.image_size=16", "backbone=mlp",
-        "init=random", "trainer.steps=1", "hparams.batch_size=4", "trainer.device=cpu", "protocol=fixed",
-        "protocol.test=[south]", f"paths.cache_dir={tmp_path}/cache",
+        "dataset=image_folder", f"dataset.root={root}", "dataset.name=mine",
+        "dataset.image_size=16", "backbone=mlp", "init=random", "trainer.steps=1",
+        "hparams.batch_size=4", "trainer.device=cpu", "protocol=fixed", "protocol.test=[south]",
+        f"paths.cache_dir={tmp_path}/cache",
     ]  # fmt: skip
     expected = [
         "mine: 2 environments, 40 images: north (20), south (20)",

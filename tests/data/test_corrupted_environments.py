@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from dgbench.data.datasets.corrupted import given_environments
 from dgbench.data.environments import Environments
 from dgbench.data.store import corrupted as corrupted_store
-from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
+from dgbench.data.transforms.corruptions import CORRUPTIONS, RandomNumbers, corrupt
 from dgbench.errors import DgbenchError
 from dgbench.seeding import derive
 from tests.complaints import refused
@@ -59,7 +59,6 @@ def clean_positions(environments: Any, env: str, subset: str) -> set[int]:
 
 
 # ---- environments
-# -----------------------------------------------------------------------------------------------
 
 
 def test_sixty_four_environments(build: Build) -> None:
@@ -132,7 +131,6 @@ def test_any_dataset_of_image_files_can_be_corrupted(build: Build, dataset: str)
 
 
 # ---- images
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given", ["1-1-1-1", "2-0-2-2"])
@@ -194,7 +192,7 @@ def test_pixels(build: Build) -> None:
     ]  # 14 cats, then 11 dogs in each domain
 
     def section(name: str, corruption: str, positions: list[int]) -> torch.Tensor:
-        chance = Chance(derive(9, "corruption", name, corruption, 4, 0))
+        chance = RandomNumbers(derive(9, "corruption", name, corruption, 4, 0))
         return corrupt(raw[positions], corruption, 4, chance)
 
     env = "sketch+gaussian_noise"
@@ -247,7 +245,6 @@ def test_bad_images_are_left_out(build: Build, tmp_path: Path) -> None:
 
 
 # ---- cache
-# ------------------------------------------------------------------------------------------------------
 
 
 def images_of(environments: Any, *names: str) -> torch.Tensor:
@@ -342,7 +339,6 @@ def test_files_are_named_by_what_decides_their_content(build: Build, tmp_path: P
 
 
 # ---- bad input
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Each corruption against the maintained package of its authors, given the same random numbers.
 
 ``corruptions_reference.npz`` holds that package's output, recorded by
-``make_corruption_reference.py``. Functions here draw everything from a ``Chance``; :class:`Replay`
-hands them the numbers that the package drew from NumPy.
+``make_corruption_reference.py``. Functions here draw everything from a ``RandomNumbers``;
+:class:`Replay` hands them the numbers that the package drew from NumPy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dgbench.data.transforms.corruptions import (
     CORRUPTIONS,
-    Chance,
+    RandomNumbers,
     corrupt,
     edge,
     gaussian,
@@ -41,7 +41,7 @@ DRAWS_NOTHING = (
 TOLERANCE = {**dict.fromkeys(CORRUPTIONS, 0.03), "defocus_blur": 0.06, "jpeg_compression": 0.5}
 
 
-class Replay(Chance):
+class Replay(RandomNumbers):
     """The numbers that the package draws for one image, whose arrays are (H, W, 3), from NumPy's
     old generator.
     """
@@ -124,7 +124,7 @@ def test_own_draws_have_the_moments_of_the_recorded_ones(
     of two to seven gray levels for those whose brightness varies as a whole from draw to draw
     (frost's standard error alone is 3).
     """
-    ours = corrupt(images.repeat(128, 1, 1, 1), name, severity, Chance(3)).float()
+    ours = corrupt(images.repeat(128, 1, 1, 1), name, severity, RandomNumbers(3)).float()
     mean, spread = reference[f"{name}-moments-{severity}"]
     margin = 7 if name in ("frost", "fog", "snow") else 1
     assert ours.mean().item() == pytest.approx(mean, abs=margin)
@@ -133,21 +133,21 @@ def test_own_draws_have_the_moments_of_the_recorded_ones(
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_same_seed_same_images_and_others_differ(name: str, images: Tensor) -> None:
-    first, again, other = (corrupt(images, name, 2, Chance(seed)) for seed in (1, 1, 2))
+    first, again, other = (corrupt(images, name, 2, RandomNumbers(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert torch.equal(first, other) == (name in DRAWS_NOTHING)
 
 
 @pytest.mark.parametrize("name", [name for name in CORRUPTIONS if name not in DRAWS_NOTHING])
 def test_equal_images_of_a_batch_get_draws_of_their_own(name: str, images: Tensor) -> None:
-    one, two = corrupt(images[:1].repeat(2, 1, 1, 1), name, 3, Chance(0))
+    one, two = corrupt(images[:1].repeat(2, 1, 1, 1), name, 3, RandomNumbers(0))
     assert not torch.equal(one, two)
 
 
 @pytest.mark.parametrize("name", DRAWS_NOTHING)
 def test_images_of_a_batch_do_not_touch_each_other(name: str, images: Tensor) -> None:
-    together = corrupt(images, name, 3, Chance(0))
-    apart = torch.cat([corrupt(images[i : i + 1], name, 3, Chance(0)) for i in range(2)])
+    together = corrupt(images, name, 3, RandomNumbers(0))
+    apart = torch.cat([corrupt(images[i : i + 1], name, 3, RandomNumbers(0)) for i in range(2)])
     assert (together.int() - apart.int()).abs().max() <= 1  # sums of a batch may round otherwise
 
 
@@ -156,7 +156,7 @@ def test_images_of_a_batch_do_not_touch_each_other(name: str, images: Tensor) ->
 def test_small_and_oblong_images(name: str, shape: tuple[int, int], images: Tensor) -> None:
     x = images.repeat(1, 1, 2, 1)[..., : shape[0], : shape[1]]
     for severity in (1, 5):
-        out = corrupt(x, name, severity, Chance(0))
+        out = corrupt(x, name, severity, RandomNumbers(0))
         assert out.shape == x.shape and out.dtype == torch.uint8
         assert not torch.equal(out, x)
 
@@ -168,7 +168,7 @@ def test_black_and_white_images(name: str, level: int) -> None:
     zero.
     """
     x = torch.full((1, 3, 40, 40), level, dtype=torch.uint8)
-    out = corrupt(x, name, 3, Chance(0))
+    out = corrupt(x, name, 3, RandomNumbers(0))
     if name in (
         "defocus_blur",
         "glass_blur",
@@ -197,7 +197,7 @@ def test_severities_get_stronger(images: Tensor) -> None:
         "jpeg_compression",
     ):
         errors = [
-            (corrupt(images, name, s, Chance(0)).float().flatten() - x).square().mean()
+            (corrupt(images, name, s, RandomNumbers(0)).float().flatten() - x).square().mean()
             for s in range(1, 6)
         ]
         assert errors == sorted(errors)

@@ -65,7 +65,6 @@ def synthetic() -> BaseImages:
 
 
 # ---- numbers of DomainBed itself, with torch's generator seeded with 0
-# ---------------------------------------------
 
 
 def test_rotated_as_domainbed(synthetic: BaseImages, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +126,6 @@ def test_the_draws_continue_from_environment_to_environment(
 
 
 # ---- turning
-# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("angle", [*ANGLES, -15, 90, 200.5])
@@ -188,7 +186,6 @@ def test_mnist() -> None:
 
 
 # ---- the digits that need no network, splits and roles
-# -----------------------------------------------------------
 
 
 def test_digits_of_scikit_learn() -> None:

@@ -207,5 +207,5 @@ def test_a_cache_of_the_first_way_of_decoding_is_not_read(
 ) -> None:
     found = table(tmp_path / "images")
     now = decoded_folder(found, SIDE, tmp_path)
-    monkeypatch.setattr("dgbench.data.datasets.image_table.DECODED", 1)
+    monkeypatch.setattr("dgbench.data.datasets.image_table.DECODING_VERSION", 1)
     assert decoded_folder(found, SIDE, tmp_path) != now

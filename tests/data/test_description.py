@@ -23,7 +23,7 @@ from dgbench.data.datasets import base_images as base_files
 from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments
 from dgbench.data.transforms.corruptions import CORRUPTIONS
-from dgbench.data.transforms.values import NAMES
+from dgbench.data.transforms.values import CORRUPTION_NAMES
 from dgbench.errors import ConfigError, DataError
 from tests.complaints import refused
 from tests.datasets import built, described, options_of
@@ -46,8 +46,12 @@ def make(image_tree: Tree, tmp_path: Path) -> Callable[..., DictConfig]:
         config = composed(f"dataset={name}", f"paths.cache_dir={tmp_path}/cache", *words)
         dataset = config.dataset
         OmegaConf.set_struct(config, False)
-        places: dict[str, Any] = {"base": "digits", "workers": 1, "image_size": 32 if "corruptions" in dataset else 8,
-                                  "reader": None}  # fmt: skip  # readers: test_ood_bench.py, test_wilds.py, ...
+        places: dict[str, Any] = {
+            "base": "digits",
+            "workers": 1,
+            "image_size": 32 if "corruptions" in dataset else 8,
+            "reader": None,  # readers: test_ood_bench.py, test_wilds.py, ...
+        }
         where = tmp_path / "tree"
         keys = dataset.keys()  # those without a value, too
         if "path" in keys:
@@ -68,10 +72,11 @@ def make(image_tree: Tree, tmp_path: Path) -> Callable[..., DictConfig]:
         dataset.update({key: value for key, value in places.items() if key in keys})
         if name == "manifest":
             files = sorted(where.glob("*/*/*.png"))
-            lines = [
-                f"{f.relative_to(where)},{f.parts[-3]},{f.parts[-2]},{'test' if '1' in f.stem else ''}"
-                for f in files
-            ]
+            lines = []
+            for file in files:
+                subset = "test" if "1" in file.stem else ""
+                env, label = file.parts[-3:-1]
+                lines.append(f"{file.relative_to(where)},{env},{label},{subset}")
             (tmp_path / "list.csv").write_text("\n".join(["path,environment,class,subset", *lines]))
             dataset.manifest = str(tmp_path / "list.csv")
         return config
@@ -185,7 +190,6 @@ def test_real_files(folder: str, words: list[str], tmp_path: Path) -> None:
 
 
 # ---- content
-# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["image_folder", "manifest", "c_cats_dogs", "pacs_corrupted"])
@@ -232,7 +236,6 @@ def test_content_of_cifar_batches(tmp_path: Path) -> None:
 
 
 # ---- images that cannot be decoded
-# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["image_folder", "pacs_corrupted", "c_cats_dogs"])
@@ -259,7 +262,6 @@ def test_broken_images_are_known_once_they_were_decoded(
 
 
 # ---- base images
-# ------------------------------------------------------------------------------------------------
 
 
 def test_auto_asks_the_disk_and_tries_a_download_once(
@@ -307,7 +309,6 @@ def test_mnist_that_is_absent(tmp_path: Path) -> None:
 
 
 # ---- corrupted environments
-# -------------------------------------------------------------------------------------
 
 
 def test_sixty_four_environments(make: Make) -> None:
@@ -321,11 +322,10 @@ def test_sixty_four_environments(make: Make) -> None:
 
 
 def test_names_of_corruptions() -> None:
-    assert list(CORRUPTIONS) == list(NAMES)
+    assert list(CORRUPTIONS) == list(CORRUPTION_NAMES)
 
 
 # ---- values
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["sr_cmnist", "l_cifar10", "pacs", "pacs_corrupted"])

@@ -77,7 +77,9 @@ def test_own_subsets_are_scored_in_their_own_colors(make: Make) -> None:
 
 
 def test_scores_follow_what_is_asked(make: Make) -> None:
-    """Folds that hold something out are tested on the given environments, the full one everywhere."""
+    """Folds that hold something out are tested on the given environments,
+    the full one everywhere.
+    """
     environments = make(given=[0.9, 0.125])
     some = environments.table.error_recipes(everywhere=False, subsets=("val", "test"))
     assert [(s.env, s.subset) for s in some] == [
@@ -91,7 +93,9 @@ def test_scores_follow_what_is_asked(make: Make) -> None:
 
 
 def test_predictions_in_groups_are_scored_in_sampled_colors(make: Make) -> None:
-    """No pass then shows one color rule for all images, which no environment between 0 and 1 does."""
+    """No pass then shows one color rule for all images,
+    which no environment between 0 and 1 does.
+    """
     exact, sampled = make(), make(evaluation="sampled")
     found = exact.table.error_recipes(everywhere=True, subsets=("val", "test"), grouped=True)
     assert found == sampled.table.error_recipes(everywhere=True, subsets=("val", "test"))

@@ -22,8 +22,8 @@ from tests.vectors import EACH, ENVIRONMENTS, D, columns, save
 
 def options(path: Path | str, **changed: Any) -> FeatureOptions:
     own: dict[str, Any] = {
-        "name": "features", "path": str(path), "columns": None, "environments": None, "classes": "same",
-        "val_fraction": 0.2, "split_seed": 0,
+        "name": "features", "path": str(path), "columns": None, "environments": None,
+        "classes": "same", "val_fraction": 0.2, "split_seed": 0,
     }  # fmt: skip
     return FeatureOptions(**{**own, **changed})
 
@@ -72,7 +72,8 @@ def test_numbers_are_named_in_their_order(tmp_path: Path) -> None:
 def test_blanks_around_names_do_not_count(tmp_path: Path) -> None:
     """'a ' is held out with 'a'; left apart, it would be trained on where 'a' is tested."""
     environment, label = np.repeat(["a", "b", "c"], 20), np.tile(["cat", "dog"], 30)
-    path = save(tmp_path / "x.csv", environment=[f"{env} " if i % 2 else env for i, env in enumerate(environment)],
+    path = save(tmp_path / "x.csv",
+        environment=[f"{env} " if i % 2 else env for i, env in enumerate(environment)],
                 label=[f" {name}" if i % 3 else name for i, name in enumerate(label)])  # fmt: skip
     environments = options(path, columns="f*").build()
     assert (
@@ -156,7 +157,6 @@ def test_content_is_what_is_trained_on(tmp_path: Path, changed: dict[str, Any], 
 
 
 # ---- files that are wrong
-# ---------------------------------------------------------------------------------------
 
 NAN = columns()["features"].copy()
 NAN[7, 2] = np.nan
@@ -180,7 +180,8 @@ LARGE[9, 1] = 1e39
         ({"label": np.full(60, "cat")}, "row.*label cat.*two classes.*more"),
         ({"label": np.tile([0.5, 1.5], 30)}, r"label.*0\.5.*row 0.*integers"),
         ({"environment": np.array([*"abc" * 19, "a", "", "c"])}, "row 58.*environment"),
-        ({"environment": np.array([*"aaaabbbb" * 7, *"cccc"])}, "environment c has 4 train and 0 val images"),
+        ({"environment": np.array([*"aaaabbbb" * 7, *"cccc"])},
+            "environment c has 4 train and 0 val images"),
         ({"environment": np.repeat(["a", "b"], 30), "label": np.repeat(["cat", "dog"], 30)},
          "environment a.*class dog.*dataset.classes=union"),
         ({"environment": np.array([*"abc"] * 20, dtype=object)}, "environment.*Python objects"),

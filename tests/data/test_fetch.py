@@ -28,8 +28,8 @@ from dgbench.data.fetch.arrange import terra_incognita
 from dgbench.data.fetch.fetching import (
     DATASETS,
     Archive,
+    DatasetSource,
     Form,
-    Source,
     command_into,
     fetch,
     sources,
@@ -116,7 +116,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 # ---- one file
-# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sha256", [SHA, None])
@@ -208,7 +207,9 @@ def test_dead_then_wrong_then_right(
 
 
 def test_where_all_mirrors_fail_nothing_is_left(server: Server, tmp_path: Path) -> None:
-    """A web page and a missing file beside the two above; the last line announces no other address."""
+    """A web page and a missing file beside the two above;
+    the last line announces no other address.
+    """
     server.files.update(bad=b"another file", also_bad=b"a third file")
     said: list[str] = []
     urls = [server.url("bad"), DEAD, server.url("nowhere"), server.url("also_bad")]
@@ -298,7 +299,6 @@ def test_offline_is_told_at_once(tmp_path: Path) -> None:
 
 
 # ---- archives
-# ---------------------------------------------------------------------------------------------------
 
 
 def zipped(
@@ -449,10 +449,9 @@ def test_a_file_and_a_folder_of_one_name(tmp_path: Path) -> None:
 
 
 # ---- datasets
-# ---------------------------------------------------------------------------------------------------
 
 
-def served(server: Server, tmp_path: Path, **changes: object) -> Source:
+def served(server: Server, tmp_path: Path, **changes: object) -> DatasetSource:
     """A dataset in one archive on the server."""
     server.files["top.zip"] = zipped(tmp_path / "served.zip", FILES).read_bytes()
     keys = {
@@ -460,7 +459,7 @@ def served(server: Server, tmp_path: Path, **changes: object) -> Source:
         "files": [Archive([server.url("top.zip")], "top.zip")],
         "inner": "top",
     }
-    return Source(name="pictures", **{**keys, **changes})  # type: ignore[arg-type]
+    return DatasetSource(name="pictures", **{**keys, **changes})  # type: ignore[arg-type]
 
 
 def test_fetch_unpacks_under_the_right_name_and_does_nothing_twice(
@@ -604,7 +603,7 @@ def test_offline_is_told_once_for_all_forms(
     )
     urls = ["http://a.invalid/x", "http://b.invalid/x", "http://c.invalid/x"]
     other = Form(files=[Archive(urls[2:], "z")])
-    source = Source(
+    source = DatasetSource(
         name="pictures", folder="Pictures", files=[Archive(urls[:2], "y")], otherwise=[other]
     )
     with pytest.raises(
@@ -633,7 +632,9 @@ ARRANGED = {"arrange.mnist", "arrange.terra_incognita", "arrange.camelyon17", "a
 
 
 def test_the_blocks_of_the_configuration() -> None:
-    """All can be read; a folder is the last part of the dataset's root; a checksum is one, or null."""
+    """All can be read; a folder is the last part of the dataset's root;
+    a checksum is one, or null.
+    """
     known = sources()
     assert {
         "pacs",
@@ -735,7 +736,8 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
         import dgbench.downloads as downloads
         from pathlib import Path
 
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+        # a shell's background job ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
         def silent(*_):
             Path({str(tmp_path / "asked")!r}).touch()
@@ -798,7 +800,8 @@ def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
         import dgbench.downloads as downloads
         from dgbench.data.fetch.fetching import sources
 
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+        # a shell's background job ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         downloads.any_answers = lambda *_: True
         fetching.sources = lambda: sources(Path({str(tmp_path / "conf")!r}))
         sys.argv = ["fetch", "pictures", "--to", {str(tmp_path / "data")!r}]

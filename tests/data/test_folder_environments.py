@@ -176,7 +176,9 @@ def test_the_identity_tells_copies_apart(image_tree: Tree, build: Build) -> None
 
 @pytest.mark.parametrize("content", ["empty", "half", "text"])
 def test_a_broken_image(image_tree: Tree, build: Build, caplog: Any, content: str) -> None:
-    """It is named; with ``skip`` it is in no subset, and the rows say that an image less was there."""
+    """It is named; with ``skip`` it is in no subset,
+    and the rows say that an image less was there.
+    """
     root = image_tree(a=TWO, b=TWO)
     file = root / "a" / "dog" / "02.png"
     whole = file.read_bytes()
@@ -261,7 +263,6 @@ def test_a_copy_that_differs_from_the_published_one_is_told(
 
 
 # ---- minibatches
-# ------------------------------------------------------------------------------------------------
 
 
 def data_of(
@@ -355,7 +356,9 @@ def test_unknown_augmentation(image_tree: Tree, build: Build) -> None:
 
 
 def test_images_decoded_ahead_are_those_asked_for(image_tree: Tree, build: Build) -> None:
-    """Training chunks and scoring batches through the DataLoader, then a hint that turns out wrong."""
+    """Training chunks and scoring batches through the DataLoader,
+    then a hint that turns out wrong.
+    """
     root = image_tree(a=TWO, b=TWO, c=TWO)
     resident, ahead = (
         data_of(build(root, store=store), steps=5, eval_every=5) for store in ("ram", "none")

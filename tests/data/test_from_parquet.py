@@ -46,7 +46,7 @@ def test_domains_and_classes_become_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     """A domain by its name or by a number; images are counted through all tables."""
-    monkeypatch.setattr(from_parquet, "BATCH", batch)
+    monkeypatch.setattr(from_parquet, "BATCH_ROWS", batch)
     names = {"label": ["dog", "house"]}
     table(
         tmp_path / "0.parquet",

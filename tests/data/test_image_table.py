@@ -86,7 +86,9 @@ def test_bad_files_are_left_out(image_tree: Tree) -> None:
 
 
 def test_the_fingerprint_is_that_of_the_content(image_tree: Tree, tmp_path: Path) -> None:
-    """A copy elsewhere with other times is the same data; another size, name or environment is not."""
+    """A copy elsewhere with other times is the same data;
+    another size, name or environment is not.
+    """
     root = image_tree(a=TWO, b=TWO)
     before = folders(root)
     copy = tmp_path / "copy"
@@ -145,7 +147,10 @@ def test_further_columns_are_attributes_that_change_no_hash(
     ]
     more = [{**plain[0], "light": "dim", "camera": 3}, {**plain[1], "light": None, "camera": 4}]
     texts = {
-        "csv": "path,environment,class,light,camera,\nx/dog/00.png,x,dog,dim,3,5\nx/cat/01.png,x,cat,,4\n",
+        "csv": (
+            ""
+            "path,environment,class,light,camera,\nx/dog/00.png,x,dog,dim,3,5\nx/cat/01.png,x,cat,,4\n"
+        ),
         "json": json.dumps(more),
     }
     (tmp_path / "plain.json").write_text(json.dumps(plain))

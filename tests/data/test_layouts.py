@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dgbench.data.datasets.image_table import ImageTable, table_of_folders
+from dgbench.data.datasets.layouts import subset_of
 from dgbench.data.datasets.splits import subsets_of
 from dgbench.errors import DgbenchError
 from tests.complaints import refused
@@ -56,9 +57,11 @@ OTHER_NAMES = ("Train", "Validation", "Test")
 #: name -> files, layout, counts by environment and class that were made
 RIGHT: dict[str, tuple[list[str], str | None, int]] = {
     "plain": (USUAL, None, 2),
-    "Mac's archive": ([*USUAL, "__MACOSX/north/fox/._0.jpg", ".DS_Store", "north/.DS_Store"], None, 2),
+    "Mac's archive": ([*USUAL, "__MACOSX/north/fox/._0.jpg", ".DS_Store", "north/.DS_Store"], None,
+        2),
     "Windows' thumbnails": ([*USUAL, "north/fox/Thumbs.db", "south/desktop.ini"], None, 2),
-    "checkpoints of notebooks": ([*USUAL, *product("{e}/{c}/.ipynb_checkpoints/{i}-checkpoint.jpg")], None, 2),
+    "checkpoints of notebooks": ([*USUAL,
+            *product("{e}/{c}/.ipynb_checkpoints/{i}-checkpoint.jpg")], None, 2),
     "checkpoints one level up": ([*USUAL, "north/.ipynb_checkpoints/0-checkpoint.jpg"], None, 2),
     "a repository": ([*USUAL, ".git/objects/aa.jpg", "README.md", "LICENSE"], None, 2),
     "Synology's folders": ([*USUAL, "north/@eaDir/fox/0.jpg", "@eaDir/north/0.jpg"], None, 2),
@@ -74,7 +77,8 @@ RIGHT: dict[str, tuple[list[str], str | None, int]] = {
     "blanks around names": ([path.replace("north/", "north /") for path in USUAL], None, 2),
     "pictures below classes too": ([*USUAL, *product("{e}/{c}/old/{i}.jpg")], None, 4),
     "a class that is called train": ([*USUAL, *product("{e}/train/{i}.jpg")], None, 2),
-    "domain/images/class (Office-31)": (product("{e}/images/{c}/{i}.jpg"), "environment/images/class", 2),
+    "domain/images/class (Office-31)": (product("{e}/images/{c}/{i}.jpg"),
+        "environment/images/class", 2),
     "domain/*/class": (product("{e}/batch_of_{e}/{c}/{i}.jpg"), "environment/*/class", 2),
     "domain/split/class": (product("{e}/{s}/{c}/{i}.jpg"), "environment/split/class", 4),
     "domain/split/class (VLCS)": (
@@ -82,7 +86,8 @@ RIGHT: dict[str, tuple[list[str], str | None, int]] = {
         "environment/split/class", 6,
     ),
     "one split alone": (product("{e}/{s}/{c}/{i}.jpg"), "environment/train/class", 2),
-    "full alone (VLCS)": (product("{e}/{s}/{c}/{i}.jpg", splits=("full",)), "environment/split/class", 2),
+    "full alone (VLCS)": (product("{e}/{s}/{c}/{i}.jpg", splits=("full",)),
+        "environment/split/class", 2),
     "split/domain/class": (product("{s}/{e}/{c}/{i}.jpg"), "split/environment/class", 4),
     "split/class/domain": (product("{s}/{c}/{e}/{i}.jpg"), "split/class/environment", 4),
     "class/split/domain": (product("{c}/{s}/{e}/{i}.jpg"), "class/split/environment", 4),
@@ -92,8 +97,10 @@ RIGHT: dict[str, tuple[list[str], str | None, int]] = {
     "names of others for splits": (
         product("{e}/{s}/{c}/{i}.jpg", splits=OTHER_NAMES), "environment/split/class", 6,
     ),
-    "decorated splits": (product("{e}/{s}/{c}/{i}.jpg", splits=DECORATED), "environment/split/class", 4),
-    "years (COCO)": (product("{e}/{s}/{c}/{i}.jpg", splits=("train2017", "val2017")), "environment/split/class", 4),
+    "decorated splits": (product("{e}/{s}/{c}/{i}.jpg", splits=DECORATED),
+        "environment/split/class", 4),
+    "years (COCO)": (product("{e}/{s}/{c}/{i}.jpg", splits=("train2017", "val2017")),
+        "environment/split/class", 4),
     "clips": (product("{e}/{c}/clip1/{i}.jpg"), "environment/class", 2),
     "dates": (product("{e}/{c}/2024/05/{i}.jpg"), "environment/class", 2),
 }  # fmt: skip
@@ -115,7 +122,9 @@ def test_read_right(name: str, tmp_path: Path) -> None:
 
 
 def test_splits_become_subsets(tmp_path: Path) -> None:
-    """train, val and test are 0, 1 and 2; full repeats the others, and is left out with its number."""
+    """train, val and test are 0, 1 and 2;
+    full repeats the others, and is left out with its number.
+    """
     root = tree(
         tmp_path, product("{e}/{s}/{c}/{i}.jpg", splits=("train", "crossval", "test", "full"))
     )
@@ -326,3 +335,13 @@ def test_a_hundred_foreign_files_are_one_line(tmp_path: Path) -> None:
         DgbenchError,
     ):
         read(root)
+
+
+@pytest.mark.parametrize(
+    ("name", "subset"),
+    [("Train", "train"), ("val2017", "val"), ("test_set", "test"), ("train-images_01", "train")]
+    + [("train2set", None), ("set", None), ("0" * 100_000 + "!", None)],
+)
+def test_names_of_splits(name: str, subset: str | None) -> None:
+    """The last is long: a pattern that tried every digit as a beginning would take minutes."""
+    assert subset_of(name) == subset

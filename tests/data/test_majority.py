@@ -17,12 +17,15 @@ from dgbench.training.study import recipes_of
 #: of environment and subset; class 1 is the most frequent of a's training images, class 0 of b's
 #: and of both together
 LABELS = {
-    ("a", "train"): [1, 1, 0], ("a", "val"): [1, 0], ("b", "train"): [0, 0, 2, 0], ("b", "val"): [2, 2, 2, 1],
+    ("a", "train"): [1, 1, 0], ("a", "val"): [1, 0], ("b", "train"): [0, 0, 2, 0],
+    ("b", "val"): [2, 2, 2, 1],
 }  # fmt: skip
 
 
 class Judged(Table):
-    """The images of b are a pool that two other eval sets show too, the second one of them in part."""
+    """The images of b are a pool that two other eval sets show too,
+    the second one of them in part.
+    """
 
     def eval_set(self, name: str) -> EvalSet:
         if name == "few":
@@ -36,8 +39,8 @@ def environments() -> Environments:
         subsets[place] = np.arange(len(labels), len(labels) + len(of_place))
         labels += of_place
     info = DatasetInfo(
-        name="small", variant={}, base="", split_seed=0, given=("a", "b"), everywhere=("a", "b"), n_classes=3,
-        image=(1, 1, 1),
+        name="small", variant={}, base="", split_seed=0, given=("a", "b"), everywhere=("a", "b"),
+        n_classes=3, image=(1, 1, 1),
     )  # fmt: skip
     catalog = Catalog(np.array(labels), ("0", "1", "2"), Preprocessing.unchanged(info.image))
     pixels = torch.zeros(len(labels), 1, 1, 1)
@@ -89,7 +92,9 @@ def test_of_a_mixture_the_expected_number_counts() -> None:
 
 
 def test_a_protocol_that_trains_on_some_classes_counts_those() -> None:
-    """Class 2 alone trains in b, so it is what is always said; a is tested on its classes 0 and 1."""
+    """Class 2 alone trains in b, so it is what is always said;
+    a is tested on its classes 0 and 1.
+    """
     part = partial(environments(), {"b": {2: None}}, {"a": {0: None, 1: None}})
     fold = Fold("0", ("b",), ("a",))
     recipes = with_majority_errors(

@@ -124,7 +124,9 @@ def test_a_pure_function_of_the_seed(environments: Environments) -> None:
 
 
 def test_an_environment_shows_the_same_images_in_every_fold(environments: Environments) -> None:
-    """At step 70 environment 0.10 stands last of four, first of two, or alone: the same 16 images."""
+    """At step 70 environment 0.10 stands last of four, first of two, or alone:
+    the same 16 images.
+    """
     folds = [GIVEN, ("0.10", "0.80"), ("0.10",)]
     orders = [data_of(environments, fold).runs[0].order(70).reshape(-1, 16) for fold in folds]
     assert np.array_equal(orders[0][3], orders[1][0])

@@ -18,7 +18,6 @@ from tests.datasets import built
 from tests.studies import composed, plain
 
 # ---- Camelyon17
-# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -73,7 +72,6 @@ def test_camelyon17_that_will_not_do(camelyon: Path) -> None:
 
 
 # ---- NICO
-# -------------------------------------------------------------------------------------------------------
 
 
 def nico(root: Path, per_context: int, contexts: tuple[str, ...] = ood_bench.NICO_CONTEXTS) -> Path:
@@ -179,7 +177,6 @@ def test_nico_published_lists(tmp_path: Path) -> None:
 
 
 # ---- CelebA
-# -----------------------------------------------------------------------------------------------------
 
 ATTRIBUTES = [f"Attribute_{i}" for i in range(40)]
 ATTRIBUTES[9], ATTRIBUTES[20] = "Blond_Hair", "Male"
@@ -216,7 +213,9 @@ SMALL = {
 
 
 def test_celeba_is_drawn_in_the_wanted_numbers(tmp_path: Path) -> None:
-    """Training environments from CelebA's training part, the test environment from its two others."""
+    """Training environments from CelebA's training part,
+    the test environment from its two others.
+    """
     people = celeba(tmp_path, 6)
     rows = ood_bench.celeba_blond(tmp_path, "drawn", 0, SMALL)
     found: Counter[tuple[str, str, str]] = Counter()
@@ -275,7 +274,6 @@ def test_celeba_without_its_attributes(tmp_path: Path) -> None:
 
 
 # ---- the split of protocol=fixed
-# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["camelyon17", "nico_mixed", "celeba_blond", "cmnist_irm"])
@@ -307,7 +305,6 @@ def test_any_reader_is_taken(tmp_path: Path) -> None:
 
 
 # ---- CMNIST of IRM
-# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.mnist
@@ -316,7 +313,9 @@ def test_any_reader_is_taken(tmp_path: Path) -> None:
     reason="no MNIST in DGBENCH_DATA_DIR",
 )
 def test_cmnist_irm_sizes() -> None:
-    """60,000 digits: 25,000 (2,500 val) in 0.1 and in 0.2; for 0.9 a pool of 9,000 and 1,000 val."""
+    """60,000 digits: 25,000 (2,500 val) in 0.1 and in 0.2;
+    for 0.9 a pool of 9,000 and 1,000 val.
+    """
     environments = built(composed("dataset=cmnist_irm"))
     sizes = {
         env: [len(environments.table.subset(env, part)) for part in ("train", "val")]

@@ -31,8 +31,8 @@ def small() -> Environments:
     """
     subsets = {(env, name): 12 * i + PLACES[name] for i, env in enumerate("ab") for name in PLACES}
     info = DatasetInfo(
-        name="small", variant={}, base="", split_seed=SPLIT_SEED, given=("a", "b"), everywhere=("a", "b"),
-        n_classes=2, image=(1, 1, 1),
+        name="small", variant={}, base="", split_seed=SPLIT_SEED, given=("a", "b"),
+        everywhere=("a", "b"), n_classes=2, image=(1, 1, 1),
     )  # fmt: skip
     labels = torch.tensor([0, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1, 1] * 2)
     catalog = Catalog(labels.numpy(), ("0", "1"), Preprocessing.unchanged(info.image))

@@ -270,9 +270,10 @@ def test_hundreds_of_sites_are_trained_on(command: Any, tmp_path: Path) -> None:
             pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(place / f"{k}.png")
     asked = (
-        "dataset=image_folder", "dataset.root=sites", "dataset.image_size=8", "backbone=mlp", "backbone.width=8",
-        "init=random", "trainer.device=cpu", "trainer.steps=6", "trainer.eval_every=6", "protocol=fixed",
-        "protocol.test=[site000,site010]", "hparams.batch_size=8", "dataset.augment=none", "paths.cache_dir=cache",
+        "dataset=image_folder", "dataset.root=sites", "dataset.image_size=8", "backbone=mlp",
+        "backbone.width=8", "init=random", "trainer.device=cpu", "trainer.steps=6",
+        "trainer.eval_every=6", "protocol=fixed", "protocol.test=[site000,site010]",
+        "hparams.batch_size=8", "dataset.augment=none", "paths.cache_dir=cache",
     )  # fmt: skip
     (line,) = command("train.py", *asked, cwd=tmp_path).complaints
     without_val = sum(int(0.2 * n) == 0 for n in sizes)

@@ -133,7 +133,9 @@ def test_every_variant(dogs: Path, variant: str) -> None:
 def test_published_numbers() -> None:
     """3,072 and 96, 2,756 and 412 of 3,168."""
     parts = list(
-        spawrious._one_to_one(spawrious.VARIANTS["o2o_easy"], "beach", spawrious.PER_CLASS)
+        spawrious._one_to_one(
+            spawrious.SPAWRIOUS_VARIANTS["o2o_easy"], "beach", spawrious.PER_CLASS
+        )
     )
     counts = {
         (env, location): n
@@ -199,7 +201,7 @@ def test_as_its_yaml_has_it(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("variant", spawrious.VARIANTS)
+@pytest.mark.parametrize("variant", spawrious.SPAWRIOUS_VARIANTS)
 def test_every_yaml_names_its_variant(variant: str) -> None:
     dataset = composed(f"dataset=spawrious_{variant}").dataset
     assert (dataset.name, dataset.reader.variant) == (f"spawrious_{variant}", variant)

@@ -22,14 +22,16 @@ from tests.complaints import refused
 from tests.studies import make_plan
 
 FOLDER = (
-    "dataset=image_folder", "dataset.image_size=8", "backbone=mlp", "init=random", "hparams.batch_size=4",
-    "paths.cache_dir=nowhere",
+    "dataset=image_folder", "dataset.image_size=8", "backbone=mlp", "init=random",
+    "hparams.batch_size=4", "paths.cache_dir=nowhere",
 )  # fmt: skip
 ENVIRONMENTS, CLIPS, FRAMES = ("a", "b", "c"), 10, 6
 
 
 def frame_of(**more: Any) -> pd.DataFrame:
-    """Three environments of ten clips of six frames; the clip tells the class, nothing else does."""
+    """Three environments of ten clips of six frames;
+    the clip tells the class, nothing else does.
+    """
     rng = np.random.default_rng(0)
     clip = np.tile(np.repeat(np.arange(CLIPS), FRAMES), len(ENVIRONMENTS))
     env = np.repeat(ENVIRONMENTS, CLIPS * FRAMES)

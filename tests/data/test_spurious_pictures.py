@@ -159,7 +159,9 @@ def test_ten_lines_exactly(trees: dict[str, Path]) -> None:
 
 
 def test_label_noise_over_ten_classes(trees: dict[str, Path]) -> None:
-    """A quarter of 600 labels is another class (sd 0.0177), each of the nine others about as often."""
+    """A quarter of 600 labels is another class (sd 0.0177),
+    each of the nine others about as often.
+    """
     noisy, clean = (
         made("l_cifar10", trees["l_cifar10"], label_noise=noise).store.labels
         for noise in (0.25, 0.0)

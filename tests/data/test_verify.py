@@ -17,7 +17,7 @@ from dgbench.data.fetch import __main__ as fetching
 from dgbench.data.fetch import __main__ as verifying
 from dgbench.data.fetch.__main__ import dataset_keys, verify
 from dgbench.data.fetch.checksums import write_checksums
-from dgbench.data.fetch.fetching import Archive, Fetched, Source, listing, note, noted
+from dgbench.data.fetch.fetching import Archive, DatasetSource, Fetched, listing, note, noted
 from tests.complaints import one_line
 
 ARCHIVE = b"an archive"
@@ -25,7 +25,7 @@ SHA, MD5 = hashlib.sha256(ARCHIVE).hexdigest(), hashlib.md5(ARCHIVE).hexdigest()
 OTHER = hashlib.sha256(b"another").hexdigest()
 PUBLISHED = {"images": 8, "classes": 2, "environments": ["b", "a"]}
 
-Make = Callable[..., tuple[Source, Path]]
+Make = Callable[..., tuple[DatasetSource, Path]]
 
 
 @pytest.fixture
@@ -43,21 +43,23 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
     def made(
         published: object = None, sha256: str | None = None, md5: str | None = None
-    ) -> tuple[Source, Path]:
+    ) -> tuple[DatasetSource, Path]:
         changes = {"published": published, "root": str(tmp_path / "Pictures"), "val_fraction": 0.5}
         own = {**dataset_keys("pacs", tmp_path), **changes}
         monkeypatch.setattr(verifying, "dataset_keys", lambda *_: own)
         files = [Archive(["http://127.0.0.1:9/x.zip"], "x.zip", sha256, md5)]
-        return Source(name="pictures", folder="Pictures", files=files), tmp_path
+        return DatasetSource(name="pictures", folder="Pictures", files=files), tmp_path
 
     return made
 
 
-def found(source: Source, data: Path, **options: Any) -> list[tuple[str, str]]:
+def found(source: DatasetSource, data: Path, **options: Any) -> list[tuple[str, str]]:
     return [(finding.verdict, finding.text) for finding in verify(source, data, **options)]
 
 
-def fetched(source: Source, data: Path, sha256: str = SHA, compared: str | None = None) -> str:
+def fetched(
+    source: DatasetSource, data: Path, sha256: str = SHA, compared: str | None = None
+) -> str:
     """As a download leaves it; returns what the listing is said to be."""
     (data / ".fetch").mkdir(exist_ok=True)
     write_checksums(data / ".fetch/pictures.sha256", data / "Pictures", "Pictures")
@@ -140,7 +142,7 @@ def test_an_image_that_is_cut_short_is_found_by_decoding(make: Make) -> None:
 
 
 def test_many_broken_images_are_counted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifying, "SHOWN", 1)
+    monkeypatch.setattr(verifying, "MOST_NAMED", 1)
     source, data = make()
     for name in ("a/cat/0", "a/cat/1", "a/dog/0"):
         (data / f"Pictures/{name}.png").write_bytes(b"")
@@ -188,19 +190,21 @@ def test_a_folder_that_is_not_there_or_cannot_be_listed(make: Make) -> None:
         file.unlink()
     verdict, text = found(source, data)[0]
     assert verdict == "wrong" and "image" in text
-    absent = Source(name="pictures", folder="Elsewhere", files=[])
+    absent = DatasetSource(name="pictures", folder="Elsewhere", files=[])
     ((verdict, text),) = found(absent, data)
     assert verdict == "wrong"
     one_line(text, f"^{data / 'Elsewhere'} .*; dgbench fetch pictures --to {data}$")
 
 
 def test_notes_that_are_not_there(tmp_path: Path) -> None:
-    source = Source(name="x", folder="x", files=[])
+    source = DatasetSource(name="x", folder="x", files=[])
     assert noted(source, tmp_path) == (None, {})
 
 
 def test_what_differs_from_the_published_form() -> None:
-    """Environments in any order; what the published form does not state is compared with nothing."""
+    """Environments in any order; what the published form does not state is compared with
+    nothing.
+    """
     assert unlike_published(PUBLISHED, 8, 2, ["a", "b"]) == []
     assert unlike_published({}, 8, 2, ["a"]) == []
     assert unlike_published(PUBLISHED, 8, 3, ["a"]) == [
@@ -216,7 +220,7 @@ def test_the_command(
     not.
     """
     source, data = make(PUBLISHED)
-    absent = Source(name="absent", folder="absent", files=[])
+    absent = DatasetSource(name="absent", folder="absent", files=[])
     known = {"pictures": source, "same_pictures": source, "absent": absent}
     monkeypatch.setattr(fetching, "sources", lambda: known)
     assert fetching.main(["verify", "--to", str(data)]) == 0

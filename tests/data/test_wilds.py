@@ -28,7 +28,6 @@ def attributes(environments: Environments, path: str) -> dict[str, str]:
 
 
 # ---- Camelyon17 as DomainBed has it
-# --------------------------------------------------------------------------------
 
 
 def test_camelyon17_wilds(camelyon: Path) -> None:  # noqa: F811
@@ -42,12 +41,13 @@ def test_camelyon17_wilds(camelyon: Path) -> None:  # noqa: F811
 
 
 # ---- FMoW
-# -------------------------------------------------------------------------------------------------------
 
 #: country, split; regions by the mapping below: Europe, Africa, Europe, Other, Africa, Asia, ...
 FMOW = [
-    ("FRA", "seq"), ("NGA", "train"), ("DEU", "val"), ("XKX", "test"), ("NGA", "seq"), ("JPN", "test"),
-    ("FRA", "train"), ("JPN", "train"), ("XKX", "train"), ("NGA", "val"), ("FRA", "test"), ("JPN", "seq"),
+    ("FRA", "seq"), ("NGA", "train"), ("DEU", "val"), ("XKX", "test"), ("NGA", "seq"),
+    ("JPN", "test"),
+    ("FRA", "train"), ("JPN", "train"), ("XKX", "train"), ("NGA", "val"), ("FRA", "test"),
+    ("JPN", "seq"),
 ]  # fmt: skip
 
 
@@ -90,7 +90,8 @@ def test_fmow(fmow: Path) -> None:
     assert list(environments.info.given) == ["region_0", "region_1", "region_2", "region_3"]
     assert environments.catalog.classes == ("airport", "zoo")
     assert contents(environments) == {
-        ("region_0", "zoo"): 3, ("region_1", "airport"): 2, ("region_2", "airport"): 1, ("region_2", "zoo"): 1,
+        ("region_0", "zoo"): 3, ("region_1", "airport"): 2, ("region_2", "airport"): 1,
+        ("region_2", "zoo"): 1,
         ("region_3", "airport"): 2,
     }  # fmt: skip
     assert attributes(environments, "images/rgb_img_5.png") == {"region": "Asia", "year": "2015"}
@@ -111,12 +112,13 @@ def test_fmow_that_will_not_do(fmow: Path) -> None:
 
 
 # ---- iWildCam
-# ---------------------------------------------------------------------------------------------------
 
 #: split, camera, label
 WILDCAM = [
-    ("train", 3, 0), ("train", 3, 12), ("train", 5, 0), ("id_val", 3, 0), ("id_test", 5, 12), ("id_test", 3, 0),
-    ("val", 7, 0), ("val", 7, 12), ("test", 9, 0), ("test", 11, 0), ("test", 9, 12), ("test", 11, 101),
+    ("train", 3, 0), ("train", 3, 12), ("train", 5, 0), ("id_val", 3, 0), ("id_test", 5, 12),
+    ("id_test", 3, 0),
+    ("val", 7, 0), ("val", 7, 12), ("test", 9, 0), ("test", 11, 0), ("test", 9, 12),
+    ("test", 11, 101),
 ]  # fmt: skip
 
 
@@ -152,7 +154,8 @@ def test_iwildcam_is_tested_on_all_images_of_the_test_cameras(iwildcam: Path) ->
     found = {(recipe.env, recipe.subset): recipe.mixture for recipe in recipes}
     assert found == {
         ("train", "train"): {"train/train": 1.0}, ("train", "val"): {"val/train": 1.0},
-        ("train", "test"): {"test/train": 1.0}, ("val", "val"): {"val/val": 1.0}, ("test", "test"): {"test/test": 1.0},
+        ("train", "test"): {"test/train": 1.0}, ("val", "val"): {"val/val": 1.0},
+        ("test", "test"): {"test/test": 1.0},
     }  # fmt: skip
     sets = environments.eval_sets(["test/train", "test/test"])
     paths = {
@@ -171,7 +174,8 @@ def test_iwildcam_by_camera(iwildcam: Path) -> None:
     words = ("dataset.reader.environment=location", "dataset.environments=[location_3,location_9]")
     environments = made("iwildcam", iwildcam, *words)
     assert contents(environments) == {
-        ("location_3", "000"): 3, ("location_3", "012"): 1, ("location_9", "000"): 1, ("location_9", "012"): 1,
+        ("location_3", "000"): 3, ("location_3", "012"): 1, ("location_9", "000"): 1,
+        ("location_9", "012"): 1,
     }  # fmt: skip
     assert all(len(environments.table.subset(env, "test")) == 0 for env in environments.info.given)
 
@@ -191,7 +195,6 @@ def test_iwildcam_that_will_not_do(iwildcam: Path) -> None:
 
 
 # ---- Waterbirds
-# -------------------------------------------------------------------------------------------------
 
 #: y, split, place
 BIRDS = [

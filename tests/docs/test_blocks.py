@@ -2,8 +2,8 @@
 line why it is not.
 
 Hidden lines stand right before a block: ``<!-- not run: REASON -->``, ``<!-- output of: COMMAND
--->`` (test_outputs.py), or ``<!-- given: CODE -->``, which is run first. A block after a line
-"`PATH`:" is a file that is written.
+-->`` or ``<!-- dear output of: COMMAND -->`` (test_outputs.py), or ``<!-- given: CODE -->``, which
+is run first. A block after a line "`PATH`:" is a file that is written.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ import pytest
 import yaml
 
 from dgbench.cli.entry import EXAMPLES
+from dgbench.cli.models import EXAMPLES as EXAMPLES_OF_EVALUATE
 from dgbench.data.fetch.fetching import sources
 from tests.conftest import ROOT, Command, draw_tree
+from tests.trained.test_domainbed_models import MNISTCNN, erm, saved
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -38,11 +40,29 @@ ELSEWHERE = {
     ("docs/tutorials/own_algorithm.md", "python"): "test_docs.py",
 }
 _BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>not run|output of|given): (?P<said>(?:(?!-->).)+?) -->\n)?"
+    r"^(?:<!-- (?P<mark>not run|(?:dear )?output of|given): (?P<said>(?:(?!-->).)+?) -->\n)?"
     r"(?P<indent> *)```(?P<kind>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 _FILE = re.compile(r"^`([\w./-]+)`:\n\n\Z", re.MULTILINE)
+#: marks of blocks that are not checked here
+NOT_RUN = ("not run", "output of", "dear output of")
+CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")  #: of PACS
+#: a model of the user's own, which always gives one answer
+PREDICT = """
+import torch
+
+
+def predict(images):
+    return torch.eye(7)[:1].expand(len(images), 7)
+"""
+SMALL = (
+    "dataset=pacs dataset.root=PACS dataset.image_size=16 dataset.augment=none backbone=mlp "
+    "backbone.width=8"
+)
+SHORT = (
+    "init=random trainer.steps=2 trainer.eval_every=1 hparams.batch_size=4 trainer.predictions=last"
+)
 #: programs of a shell that a page may show without being checked
 _SHELL = ("cat", "cd", "cp", "echo", "head", "ls", "mkdir", "source", "tail")
 
@@ -228,9 +248,8 @@ def faults(text: str, work: Work) -> list[str]:
     """What is wrong with the blocks of a page, one line each."""
     found = []
     for block in blocks(text):
-        if block.mark in ("not run", "output of") or block.kind.startswith(
-            "{"
-        ):  # the site runs its own directives
+        directive = block.kind.startswith("{")  # the site runs its own
+        if block.mark in NOT_RUN or directive:
             continue
         try:
             if (work.page, block.kind) in ELSEWHERE and not block.file:
@@ -252,10 +271,9 @@ def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     report, two pictures.
     """
     made = tmp_path_factory.mktemp("reader")
-    classes = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
     draw_tree(
         made / "PACS",
-        dict.fromkeys(("art_painting", "cartoon", "photo", "sketch"), dict.fromkeys(classes, 16)),
+        dict.fromkeys(("art_painting", "cartoon", "photo", "sketch"), dict.fromkeys(CLASSES, 16)),
     )
     (made / "DIR").symlink_to(made / "PACS")
     lines = [
@@ -275,15 +293,7 @@ def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(picture, made / name)
     for name in ("results", "conf"):
         (made / name).symlink_to(ROOT / name)
-    words = (
-        "dataset=pacs dataset.root=PACS dataset.image_size=16 dataset.augment=none backbone=mlp "
-        "backbone.width=8"
-    )
-    short = (
-        "init=random trainer.steps=2 trainer.eval_every=1 hparams.batch_size=4 "
-        "trainer.predictions=last"
-    )
-    ended = command("train.py", *words.split(), *short.split(), "protocol.folds=[0]", cwd=made)
+    ended = command("train.py", *SMALL.split(), *SHORT.split(), "protocol.folds=[0]", cwd=made)
     assert ended.code == 0, ended.err
     shutil.copytree(made / "outputs", made / "multirun")
     run = next((made / "outputs").glob("pacs-*/fold-0-*"))
@@ -312,6 +322,39 @@ def test_every_block_is_run_or_marked(
 def test_examples_of_help_run(name: str, words: str, command: Command, folder: Path) -> None:
     weights = ["init=random"] if "pairs=each" in words else []  # a shift reads them for its plan
     check_python([f"{name}.py", *shlex.split(words), *weights], "", Work("help", folder, command))
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path, command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the examples of ``dgbench evaluate --help`` speak of, beside what pages do."""
+    import timm
+    import torch
+    from torch import nn
+
+    made = tmp_path_factory.mktemp("models") / "made"
+    shutil.copytree(folder, made, symlinks=True)
+    draws = ("hparams.draw=1", "paths.output_dir=multirun", "protocol.folds=[0]")
+    ended = command("train.py", *SMALL.split(), *SHORT.split(), *draws, cwd=made)
+    assert ended.code == 0, ended.err
+    torch.save(timm.create_model("resnet50", num_classes=7).state_dict(), made / "FILE")
+    state, _ = erm(MNISTCNN(3), nn.Linear(128, 7))
+    (made / "sweep" / "0a1b").mkdir(parents=True)
+    saved(made / "sweep" / "0a1b" / "model.pkl", state, (3, 28, 28), model_num_classes=7)
+    (made / "my_module.py").write_text(PREDICT)
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("words", [words for words, _ in EXAMPLES_OF_EVALUATE])
+def test_examples_of_the_help_of_evaluate_run(words: str, command: Command, models: Path) -> None:
+    """On pictures that are smaller than those that are meant."""
+    typed = shlex.split(words.replace("[dog,elephant,...]", f"[{','.join(CLASSES)}]"))
+    sizes = {"model.pkl": 28, "pacs_corrupted": 32}
+    size = next((size for word, size in sizes.items() if word in words), 16)
+    if any(word.startswith("dataset=") for word in typed):
+        typed.append(f"dataset.image_size={size}")
+    check_dgbench(["evaluate", *typed], "", Work("help", models, command))
 
 
 @pytest.mark.parametrize(("page", "kind"), ELSEWHERE)

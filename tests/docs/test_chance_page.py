@@ -1,4 +1,4 @@
-"""The numbers of "A coin" in docs/concepts/measures.md are those of the archive."""
+"""The numbers of "Beside a coin" in docs/concepts/worst_gap.md are those of the archive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from docs import chance_in_archive
 
-PAGE = Path(chance_in_archive.__file__).parent / "concepts" / "measures.md"
+PAGE = Path(chance_in_archive.__file__).parent / "concepts" / "worst_gap.md"
 #: the page's name of each dataset of the command
 NAMES = {
     "sr_cmnist, K = 2": "SR-CMNIST, K = 2", "pacs, K = 7": "PACS, K = 7",

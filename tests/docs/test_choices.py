@@ -1,4 +1,6 @@
-"""docs/reference/choices.md names every file of every group of conf/, and none that does not exist."""
+"""docs/reference/choices.md names every file of every group of conf/,
+and none that does not exist.
+"""
 
 from __future__ import annotations
 

@@ -107,7 +107,9 @@ def test_adding_an_algorithm_works_as_the_page_says(tmp_path: Path) -> None:
 def test_examples_of_adding_an_algorithm_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The blocks that are whole programs: comparing with a reference, and a trainer of one's own."""
+    """The blocks that are whole programs:
+    comparing with a reference, and a trainer of one's own.
+    """
     monkeypatch.chdir(ROOT)
     text = (ROOT / "docs" / "tutorials" / "own_algorithm.md").read_text()
     programs = re.findall(r"^```python\n(import .*?)^```$", text, flags=re.MULTILINE | re.DOTALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dgbench.data.fetch.fetching import Archive, Form, Source
+from dgbench.data.fetch.fetching import Archive, DatasetSource, Form
 from docs import reference_pages
 
 A, B = "https://a.org", "https://b.org"
@@ -15,7 +15,7 @@ def test_each_file_once_with_its_hosts_and_checksums(monkeypatch: pytest.MonkeyP
     none.
     """
     parts = [Archive([f"{B}/{i}"], f"{i}.parquet") for i in range(3)]
-    one = Source(
+    one = DatasetSource(
         name="one",
         folder="one",
         files=[
@@ -24,7 +24,7 @@ def test_each_file_once_with_its_hosts_and_checksums(monkeypatch: pytest.MonkeyP
         ],
         otherwise=[Form(files=parts)],
     )
-    hand = Source(name="hand", folder="hand", files=[], manual="ask\n  its makers")
+    hand = DatasetSource(name="hand", folder="hand", files=[], manual="ask\n  its makers")
     monkeypatch.setattr(
         reference_pages, "sources", lambda: {"one": one, "one_corrupted": one, "hand": hand}
     )

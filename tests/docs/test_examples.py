@@ -1,5 +1,5 @@
-"""Every override that a page shows inside a sentence, and every one in a comment of ``conf/``,
-composes.
+"""Every override that a page shows inside a sentence, that a comment of ``conf/`` gives, or that a
+message tells its reader to type, composes.
 
 Whole commands stand in blocks, which test_blocks.py runs. A word in capitals stands for something:
 ``seed=SEED``.
@@ -7,8 +7,10 @@ Whole commands stand in blocks, which test_blocks.py runs. A word in capitals st
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
@@ -35,6 +37,7 @@ PAGES = [
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name not in GENERATED),
 ]
 FILES = sorted(CONF.rglob("*.yaml"))
+MODULES = sorted((ROOT / "src").rglob("*.py"))
 ROOTS = ("train", "report", "shift")
 #: what only ``dgbench evaluate`` or joblib's launcher take, and an algorithm that a page defines
 LABELS = (
@@ -58,6 +61,8 @@ _COMMENT = re.compile(r"(?:^|\s)#(?P<text>.*)$")
 _ENTRY = re.compile(r"^(?P<indent> *)(?P<key>\w+):")
 _MAPPING, _LIST = r"\{[^}]*\}", r"\[(?:[^\[\]]|\[[^\]]*\])*\]"
 _TEXT = r"'[^']+'|(?!(?:a|an|of|the|with)\b)[\w.]+(?=[\s,;)]|$)"  # not the first word of a phrase
+_HOLE = re.compile(r"\{\w*\}|%[sd]")  # of a text that is formatted later
+_EXTRA = re.compile(r"dgbench\[([a-z]+)\]")
 _VALUE = re.compile(rf"e\.g\. (?P<value>{_MAPPING}|{_LIST}|{_TEXT})")
 _IN_COMMENT = re.compile(
     r"""(?P<quote>'?)[+]{0,2}[a-z][\w/]*(?:\.\w+)*=(?:\[[^\]]*\]|\{[^}]*\}|[^\s,;()'`]*[^\s,;()'`.:])(?P=quote)"""
@@ -183,6 +188,27 @@ def of_values(file: Path) -> Iterator[list[str]]:
             yield [".".join([*package, *(name for _, name in outer)]) + "=" + example["value"]]
 
 
+def texts_of(module: Path) -> Iterator[str]:
+    """The texts of a module but for its docstrings; what a text is filled with is ``VALUE``."""
+    tree = ast.parse(module.read_text())
+    parts: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):  # docstrings, and notes below a constant
+            parts.add(id(node.value))
+        if isinstance(node, ast.JoinedStr):
+            parts.update(map(id, node.values))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            constants = [
+                value.value if isinstance(value, ast.Constant) else "VALUE" for value in node.values
+            ]
+            yield _HOLE.sub("VALUE", "".join(map(str, constants)))
+            continue
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in parts:
+            yield _HOLE.sub("VALUE", node.value)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_overrides_within_a_sentence_compose(page: Path) -> None:
@@ -196,6 +222,42 @@ def test_overrides_in_comments_of_conf_compose() -> None:
         for words in (*of_comments(file.read_text()), *of_values(file)):
             problems += [f"{file.relative_to(CONF)}: {fault}" for fault in faults(words)]
     assert problems == []
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_overrides_in_messages_compose() -> None:
+    problems: list[str] = []
+    n_words = 0
+    for module in MODULES:
+        for text in texts_of(module):
+            words = [match[0].strip("'") for match in _IN_COMMENT.finditer(text)]
+            n_words += len(words)
+            problems += [f"{module.name}: {fault}" for fault in faults(words)]
+    assert problems == []
+    assert n_words > 400
+
+
+def test_packages_that_messages_name_are_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {
+        extra for module in MODULES for text in texts_of(module) for extra in _EXTRA.findall(text)
+    }
+    assert {"wandb", "slurm", "weights"} <= named
+    assert named <= set(project["optional-dependencies"])
+
+
+def test_words_of_a_message_are_found(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""See seed=1."""\nNOTE = "add trainer.stepz=3"\n'
+        'text = f"{name}: write grid.{key}=[1,2] or seed={number}" + "init=%s, init={name}"\n'
+    )
+    assert {*texts_of(module)} == {
+        "VALUE: write grid.VALUE=[1,2] or seed=VALUE",
+        "add trainer.stepz=3",
+        "init=VALUE, init=VALUE",
+    }
 
 
 def test_a_wrong_example_is_found() -> None:

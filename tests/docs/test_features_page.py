@@ -1,4 +1,6 @@
-"""docs/how_to/features.md: its programs write files that train, and its commands end in a report."""
+"""docs/how_to/features.md: its programs write files that train,
+and its commands end in a report.
+"""
 
 from __future__ import annotations
 

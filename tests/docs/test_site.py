@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,12 @@ DOCS = ROOT / "docs"
 _FETCHED = re.compile(
     r"<(?:script|img|iframe)[^>]*\bsrc=\"(https?:|//)|<link[^>]*rel=\"stylesheet\"[^>]*href=\"(https?:|//)"
 )
+
+
+BROWSER = next(
+    (p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None
+)
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom")
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +79,28 @@ def test_links_of_the_gallery_open_reports(site: Path) -> None:
 def test_a_link_out_of_docs_leads_to_the_repository(site: Path) -> None:
     page = (site / "how_to/networks.html").read_text()
     assert re.search(r'href="https://[^"]+/blob/main/src/dgbench/networks/featurizer.py"', page)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.skipif(
+    BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path"
+)
+def test_a_long_reference_page_is_filtered_by_words(site: Path) -> None:
+    assert BROWSER
+    address = (site / "reference" / "configuration.html").as_uri()
+    ended = subprocess.run(
+        [BROWSER, *FLAGS, f"{address}?filter=CHECKPOINT_seconds%20least"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    rows = re.findall(r"<tr[^>]*>.*?</tr>", ended.stdout, re.DOTALL)
+    shown = [row for row in rows if "hidden" not in row.partition(">")[0] and "<td>" in row]
+    assert len(rows) > 1_000
+    assert len(shown) == 1
+    assert "trainer.checkpoint_seconds" in shown[0]
+    assert ">1 entry<" in ended.stdout
 
 
 def test_the_page_of_the_gallery_is_fresh() -> None:

@@ -1,6 +1,4 @@
-"""docs/concepts/statistics.md and how_many_seeds.md show what interval_coverage, seeds_needed and
-statements print.
-"""
+"""docs/concepts/simulations.md shows what interval_coverage, seeds_needed and statements print."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from benchmarks import seeds_needed, statements_evidence
 from benchmarks.interval_coverage import COLUMNS, TABLES, Line, cells
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "concepts" / "statistics.md").read_text()
+PAGE = (ROOT / "docs" / "concepts" / "simulations.md").read_text()
 LINES = {line.title: line for lines in TABLES.values() for line in lines}
 
 
@@ -54,15 +52,14 @@ def test_how_often_two_that_tie_lead_in_every_seed() -> None:
 
 
 @pytest.mark.parametrize("make", seeds_needed.TABLES, ids=lambda make: make.__name__)
-def test_the_tables_of_how_many_seeds_are_those_of_its_benchmark(
+def test_the_tables_of_needed_seeds_are_those_of_their_benchmark(
     make: Callable[[int], Iterator[str]],
 ) -> None:
     """With few studies: the same lines, and heads to the letter."""
-    page = (ROOT / "docs" / "how_to" / "how_many_seeds.md").read_text()
     first, *lines = "\n".join(make(200)).splitlines()
-    assert first in page
+    assert first in PAGE
     for line in (line for line in lines if line.startswith("| ")):
-        assert f"\n{line.split(' | ')[0]} | " in page, line
+        assert f"\n{line.split(' | ')[0]} | " in PAGE, line
 
 
 @pytest.mark.parametrize(
@@ -72,11 +69,10 @@ def test_the_tables_of_evidence_are_those_of_its_benchmark(
     make: Callable[[int], Iterator[str]],
 ) -> None:
     """With few studies: heads to the letter, and the same lines."""
-    pages = PAGE + (ROOT / "docs" / "how_to" / "how_many_seeds.md").read_text()
     first, *lines = "\n".join(make(50)).splitlines()
-    assert first in pages
+    assert first in PAGE
     for line in (line for line in lines if line.startswith("| ")):
-        assert f"\n{line.split(' | ')[0]} | " in pages, line
+        assert f"\n{line.split(' | ')[0]} | " in PAGE, line
 
 
 def test_the_numbers_of_the_worst_group_are_fresh() -> None:

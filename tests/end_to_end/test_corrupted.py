@@ -61,7 +61,8 @@ def test_the_full_fold_is_judged_everywhere(train: Any, command: Any, tmp_path: 
     assert {row["variant"]["severity"] for row in last} == {5}
     assert {row["variant"]["environments"] for row in last} == {"1-1-1"}
     assert Counter(row["subset"] for row in full) == {"val": 3, "test": 9}
-    assert {(row["env"].partition("+")[0], row["seen"]) for row in full if row["subset"] == "test"} == {
+    assert {(row["env"].partition("+")[0],
+            row["seen"]) for row in full if row["subset"] == "test"} == {
         ("art", 4), ("photo", 4), ("sketch", 4),
     }  # fmt: skip
     for fold in "012":

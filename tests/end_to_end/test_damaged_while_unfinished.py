@@ -28,9 +28,9 @@ DAMAGES = int(os.environ.get("DAMAGES", "6"))  # of each mode
 SECONDS = 60  # after which it hangs
 STEP = 20  # of 24, before which training fails; the last checkpoint is of step 19
 IRM = (
-    "algorithm=irm", "hparams.irm_penalty_anneal_iters=4", "hparams.lr=0.01", "protocol.folds=[0,1,2]",
-    "trainer.steps=24", "trainer.eval_every=8", "trainer.checkpoint_seconds=0",
-    "trainer.predictions=best",
+    "algorithm=irm", "hparams.irm_penalty_anneal_iters=4", "hparams.lr=0.01",
+    "protocol.folds=[0,1,2]", "trainer.steps=24", "trainer.eval_every=8",
+    "trainer.checkpoint_seconds=0", "trainer.predictions=best",
 )  # fmt: skip
 Rows = Callable[[Path], dict[str, bytes]]
 

@@ -51,9 +51,10 @@ def test_waterbirds(command: Any, tmp_path: Path) -> None:
                     lines.append(f"{len(lines)},{len(lines)}.png,{y},{split},{place},x")
     (tmp_path / "birds" / "metadata.csv").write_text("\n".join(lines) + "\n")
     ended = command(
-        "train.py", "dataset=waterbirds", "dataset.root=birds", "protocol=fixed", "dataset.image_size=8",
-        "backbone=mlp", "backbone.width=8", "trainer.steps=4", "trainer.eval_every=2", "hparams.batch_size=3",
-        "trainer.device=cpu", "trainer.predictions=last", "selection=train_val", cwd=tmp_path,
+        "train.py", "dataset=waterbirds", "dataset.root=birds", "protocol=fixed",
+        "dataset.image_size=8", "backbone=mlp", "backbone.width=8", "trainer.steps=4",
+        "trainer.eval_every=2", "hparams.batch_size=3", "trainer.device=cpu",
+        "trainer.predictions=last", "selection=train_val", cwd=tmp_path,
     )  # fmt: skip
     assert ended.code == 0, ended.err
     last = {

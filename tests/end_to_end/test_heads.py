@@ -1,4 +1,6 @@
-"""Zero-shot classification as a run of 0 steps, and training that starts from it, on a tiny CLIP."""
+"""Zero-shot classification as a run of 0 steps, and training that starts from it,
+on a tiny CLIP.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,11 @@ def words(image_tree: Callable[..., Path], tmp_path: Path) -> list[str]:
     saved(clip().state_dict(), tmp_path / "clip.pt")
     root = image_tree(art=CLASSES, photo=CLASSES, sketch=CLASSES)
     return [
-        "dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={SIDE}", "backbone=timm",
-        "backbone.arch=tiny_clip", f"backbone.projection={SHARED}", "init=file", f"init.path={tmp_path / 'clip.pt'}",
-        f"init.mean={list(MEAN)}", f"init.std={list(STD)}", "trainer.device=cpu", "hparams.batch_size=2",
-        f"head.model={model}", "head=zero_shot", f"paths.cache_dir={tmp_path / 'cache'}",
+        "dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={SIDE}",
+        "backbone=timm", "backbone.arch=tiny_clip", f"backbone.projection={SHARED}", "init=file",
+        f"init.path={tmp_path / 'clip.pt'}", f"init.mean={list(MEAN)}", f"init.std={list(STD)}",
+        "trainer.device=cpu", "hparams.batch_size=2", f"head.model={model}", "head=zero_shot",
+        f"paths.cache_dir={tmp_path / 'cache'}",
     ]  # fmt: skip
 
 

@@ -112,7 +112,9 @@ def test_what_gives_a_sweeper_no_value_is_refused(
 def test_folders_are_those_of_the_command_wherever_hydra_moves(
     launcher: str, command: Command, tmp_path: Path
 ) -> None:
-    """They were ``multirun/multirun``, and the command said that nothing was done and ended with 0."""
+    """They were ``multirun/multirun``, and the command said that nothing was done and ended
+    with 0.
+    """
     words = [
         *TINY,
         "-m",

@@ -54,7 +54,9 @@ KILLS = {
         "    whole(path, cut)\n"
         "c.write_sealed = half"
     ),
-    "in the third interval": "StudyProgress.on_train_batch_end = die_at(3, StudyProgress.on_train_batch_end)",
+    "in the third interval": (
+        "StudyProgress.on_train_batch_end = die_at(3, StudyProgress.on_train_batch_end)"
+    ),
     "before DONE": (
         "from dgbench.records import status as s\nwhole = s.write_status\ns.write_status = lambda "
         "folder, word, *why: die() if word == 'DONE' else whole(folder, word, *why)"
@@ -348,7 +350,8 @@ def test_help_is_light() -> None:
         "from dgbench.cli.train import train\n"
         "sys.argv = ['train.py', '--help']\n"
         "try:\n    train()\nexcept SystemExit as stop:\n    assert not stop.code\n"
-        "print(sorted({'torch', 'pytorch_lightning', 'pandas', 'sklearn', 'wandb', 'timm'} & set(sys.modules)))"
+        "heavy = {'torch', 'pytorch_lightning', 'pandas', 'sklearn', 'wandb', 'timm'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

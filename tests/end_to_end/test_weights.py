@@ -27,9 +27,10 @@ def resnet(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
 
     def run(*words: object, **options: Any) -> Any:
         return command(
-            "train.py", "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=32", "backbone=resnet18",
-            "backbone.arch=test_resnet", "trainer.steps=3", "trainer.eval_every=3", "hparams.batch_size=4",
-            "trainer.device=cpu", "trainer.checkpoint_seconds=0", "protocol.folds=[0]", *words, **options,
+            "train.py", "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=32",
+            "backbone=resnet18", "backbone.arch=test_resnet", "trainer.steps=3",
+            "trainer.eval_every=3", "hparams.batch_size=4", "trainer.device=cpu",
+            "trainer.checkpoint_seconds=0", "protocol.folds=[0]", *words, **options,
         )  # fmt: skip
 
     return run

@@ -164,8 +164,9 @@ ERM_GRADIENTS = (0.37318173, 0.16035817, 0.46918992, -0.01401615)
 ERM_W = ERM_GRADIENTS[:2]
 MLDG_SPLIT = {"mldg_episodes": "split", "mldg_beta": 1.0, "lr": 0.01}
 DISCRIMINATOR = {
-    "lr_g": 1e-3, "lr_d": 1e-3, "weight_decay_g": 0.0, "weight_decay_d": 0.0, "beta1": 0.5, "lambda": 1.0,
-    "d_steps_per_g_step": 1, "grad_penalty": 0.5, "mlp_width": 4, "mlp_depth": 3, "mlp_dropout": 0.0, "dann_gp": "ce",
+    "lr_g": 1e-3, "lr_d": 1e-3, "weight_decay_g": 0.0, "weight_decay_d": 0.0, "beta1": 0.5,
+    "lambda": 1.0, "d_steps_per_g_step": 1, "grad_penalty": 0.5, "mlp_width": 4, "mlp_depth": 3,
+    "mlp_dropout": 0.0, "dann_gp": "ce",
 }  # fmt: skip
 ENTROPY = {
     "lr_d": 0.0,
@@ -197,33 +198,41 @@ CASES = {
         {"mixup_alpha": 0.2, "mixup_inner_permutation": False}, 1.96666814,
     ),
     "mldg-split-2": Case(
-        MLDG, (0.21351038, 0.10792313, 0.34665605, 0.05737255), {**MLDG_SPLIT, "n_meta_test": 2}, 1.53105830
+        MLDG, (0.21351038, 0.10792313, 0.34665605, 0.05737255), {**MLDG_SPLIT, "n_meta_test": 2},
+        1.53105830
     ),
     "mldg-split-1": Case(
-        MLDG, (0.51583714, 0.20989824, 0.57990003, -0.08435908), {**MLDG_SPLIT, "n_meta_test": 1}, 3.14490194
+        MLDG, (0.51583714, 0.20989824, 0.57990003, -0.08435908), {**MLDG_SPLIT, "n_meta_test": 1},
+        3.14490194
     ),
     "mldg-pairs": Case(
         MLDG, (0.72701871, 0.31295147, 0.92289449, -0.02794071),
         {"mldg_episodes": "pairs", "n_meta_test": 2, "mldg_beta": 1.0, "lr": 0.01}, 4.66166349,
     ),
-    "coral": Case(CORAL, (*ERM_W, 0.49419720, -0.01192169), {"mmd_gamma": 1.0}, logs={"penalty": 0.01605202}),
-    "mmd": Case(MMD, (*ERM_W, 0.57041017, 0.06269394), {"mmd_gamma": 1.0}, logs={"penalty": 1.66413214}),
+    "coral": Case(CORAL, (*ERM_W, 0.49419720, -0.01192169), {"mmd_gamma": 1.0},
+        logs={"penalty": 0.01605202}),
+    "mmd": Case(MMD, (*ERM_W, 0.57041017, 0.06269394), {"mmd_gamma": 1.0},
+        logs={"penalty": 1.66413214}),
     "dann": Case(DANN, (*ERM_W, 0.45545020, -0.00859670), DISCRIMINATOR, 1.15107719),
     "dann-ood_bench": Case(
-        DANN, (*ERM_W, 0.45554885, -0.00858153), {**DISCRIMINATOR, "dann_gp": "softmax_column"}, 1.17036638
+        DANN, (*ERM_W, 0.45554885, -0.00858153), {**DISCRIMINATOR, "dann_gp": "softmax_column"},
+        1.17036638
     ),
     "cdann": Case(CDANN, (*ERM_W, 0.46111376, -0.01139856), DISCRIMINATOR, 1.13845089),
     "mtl": Case(
-        MTL, (1.16048976, 0.47207198, 1.43597647, -0.05938745), {"mtl_ema": 0.99, "variant": "reference"}, 7.21747159
+        MTL, (1.16048976, 0.47207198, 1.43597647, -0.05938745),
+        {"mtl_ema": 0.99, "variant": "reference"}, 7.21747159
     ),
     "rsc": Case(
         RSC, (0.33922473, 0.17483338, 0.44857199, -0.01180080),
         {"rsc_f_drop_factor": 1 / 3, "rsc_b_drop_factor": 1 / 3}, 2.45880545,
     ),
     "sd": Case(
-        SD, (0.45741371, 0.15689614, 0.58794040, 0.06515916), {"sd_reg": 0.1}, logs={"penalty": 2.87045051}
+        SD, (0.45741371, 0.15689614, 0.58794040, 0.06515916), {"sd_reg": 0.1},
+        logs={"penalty": 2.87045051}
     ),
-    "and_mask-1": Case(ANDMask, (0.62196954, 0, 0.68998516, 0), {"tau": 1.0, "forward": "separate"}, 2.36958293),
+    "and_mask-1": Case(ANDMask, (0.62196954, 0, 0.68998516, 0), {"tau": 1.0, "forward": "separate"},
+        2.36958293),
     "and_mask-.3": Case(ANDMask, ERM_GRADIENTS, {"tau": 0.3, "forward": "separate"}, 2.36958293),
     "iga": Case(
         IGA, (561.64674431, 1410.63291756, 48.72890028, 475.33422005),
@@ -234,7 +243,8 @@ CASES = {
         logs={"penalty": 4.87932449},
     ),
     "fishr": Case(
-        Fishr, (1.40323617, 2.45693404, 6.02754115, 1.85499314), FISHR, 12.92140549, {"penalty": 0.01055182}
+        Fishr, (1.40323617, 2.45693404, 6.02754115, 1.85499314), FISHR, 12.92140549,
+        {"penalty": 0.01055182}
     ),
     "eqrm": Case(
         EQRM, (0.31265978, 0.44799340, 0.51687942, 0.02999782),

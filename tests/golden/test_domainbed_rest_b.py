@@ -35,7 +35,6 @@ def _close(found: Any, expected: Any) -> None:
 
 
 # ---- TRM
-# --------------------------------------------------------------------------------------------------------
 
 # of calls 2 and 3: cross entropy and swap term; dA[0,0], dA[2,3]; c(A), c(W); c(alpha); c(E_0),
 # c(f_0)
@@ -102,7 +101,6 @@ def test_neumann(scale: float, numbers: tuple[float, float]) -> None:
 
 
 # ---- Transfer
-# ---------------------------------------------------------------------------------------------------
 
 # cross entropy and reported gap; c(A), c(W), c(b); c(W'), c(b')
 GAPS: dict[str, tuple[dict[str, float], dict[int, tuple[float, ...]]]] = {
@@ -199,7 +197,6 @@ def test_transfer(case: str) -> None:
 
 
 # ---- Fish
-# -------------------------------------------------------------------------------------------------------
 
 
 def test_fish() -> None:
@@ -218,7 +215,6 @@ def test_fish() -> None:
 
 
 # ---- ERM++
-# ------------------------------------------------------------------------------------------------------
 
 
 def test_erm_pp() -> None:
@@ -343,7 +339,6 @@ def test_frozen_statistics_are_not_renewed() -> None:
 
 
 # ---- ARM
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_arm() -> None:
@@ -409,7 +404,6 @@ def test_arm() -> None:
 
 
 # ---- ADRMX
-# ------------------------------------------------------------------------------------------------------
 
 # of each class, a the last position and b the one before
 LAST_ROWS = {"remix": [[0.99] * K, [0.99] * K]}
@@ -477,7 +471,6 @@ def test_parts_of_adrmx() -> None:
 
 
 # ---- hyperparameters
-# --------------------------------------------------------------------------------------------
 
 # as DomainBed prints them for hparams_seed 3 in trial 1
 DRAWN: dict[str, tuple[str, dict[str, Any]]] = {

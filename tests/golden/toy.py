@@ -138,7 +138,9 @@ class Toy:
         return self
 
     def gradient(self, name: str, *place: int) -> float:
-        """An entry of the gradient that the last step left on a parameter, ``network.parameter``."""
+        """An entry of the gradient that the last step left on a parameter,
+        ``network.parameter``.
+        """
         gradient = self.networks.get_parameter(name).grad
         return 0.0 if gradient is None else float(gradient[place])
 

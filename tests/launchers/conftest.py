@@ -175,8 +175,8 @@ class RayCluster:
         role = [f"--address={self.address}"] if node else head
         own = [f"--node-ip-address={_address(node)}", "--num-cpus=1", "--disable-usage-stats"]
         ended = subprocess.run(
-            [*self.on(node), *start, *role, *own], cwd=self.folder, env={**os.environ, **self.env}, timeout=240,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [*self.on(node), *start, *role, *own], cwd=self.folder, env={**os.environ, **self.env},
+            timeout=240, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         if ended.returncode:
             raise RuntimeError(f"the node did not come up: {ended.stdout[-2000:]}")

@@ -16,7 +16,8 @@ import subprocess, sys, time
 from tests.launchers.clusters import ended_with_us
 
 with ended_with_us("slurm", sys.argv[1]):
-    subprocess.Popen(["sleep", "600"], env={"SLURM_CONF": f"{sys.argv[1]}/slurm.conf"}, start_new_session=True)
+    environment = {"SLURM_CONF": f"{sys.argv[1]}/slurm.conf"}
+    subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
     print("started", flush=True)
     time.sleep(600)
 """

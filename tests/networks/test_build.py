@@ -60,7 +60,9 @@ def test_the_global_generator_is_left_alone() -> None:
 
 
 def test_the_featurizer_comes_first_then_the_heads_in_order() -> None:
-    """So an algorithm that asks for one more network starts from ERM's featurizer and classifier."""
+    """So an algorithm that asks for one more network starts from ERM's featurizer and
+    classifier.
+    """
     plain, more = build(), build(needed=with_discriminator)
     assert list(more) == ["featurizer", "classifier", "discriminator"]
     assert all(torch.equal(value, more.params()[name]) for name, value in plain.params().items())

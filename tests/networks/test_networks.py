@@ -49,7 +49,6 @@ def style(n: int, seed: int, active: bool = True) -> StyleMix:
 
 
 # ---- stages
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -108,7 +107,6 @@ def test_equals_timms_own_forward() -> None:
 
 
 # ---- BatchNorm
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -140,7 +138,6 @@ def test_frozen_statistics_do_not_move_and_scales_do(make: Callable[[str], Featu
 
 
 # ---- dropout, channels, sizes
-# -----------------------------------------------------------------------------------
 
 
 def test_dropout_is_on_the_features_in_training_only() -> None:
@@ -193,7 +190,6 @@ def test_what_cannot_work_says_so(make: Callable[[], Featurizer], says: str) -> 
 
 
 # ---- wide ResNet
-# ------------------------------------------------------------------------------------------------
 
 
 def _block(x: Tensor, w: dict[str, Tensor], p: str, stride: int) -> Tensor:
@@ -237,7 +233,6 @@ def test_wide_resnet_by_hand() -> None:
 
 
 # ---- MixStyle
-# ---------------------------------------------------------------------------------------------------
 
 
 def test_styles_are_mixed_after_their_stages() -> None:
@@ -257,7 +252,6 @@ def test_styles_are_mixed_after_their_stages() -> None:
 
 
 # ---- stacked
-# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["resnet", "wide_resnet"])

@@ -33,7 +33,9 @@ def weights(folder: Path) -> PretrainedWeights:
 
 @pytest.mark.skipif(local_file(URL, Path()) is None, reason=INSTALL)
 def test_the_network_computes_what_timm_computes_with_these_weights(tmp_path: Path) -> None:
-    """All 247 tensors, the classifier's too, go into timm's own network in the order of the file."""
+    """All 247 tensors, the classifier's too,
+    go into timm's own network in the order of the file.
+    """
     initial = weights(tmp_path)
     featurizer = TimmFeaturizer((3, 64, 64), arch=ARCH)
     initial.load(featurizer)

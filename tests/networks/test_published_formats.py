@@ -56,7 +56,8 @@ def clip(quick: bool = True) -> Any:
 
 
 def siglip() -> Any:
-    vision = {"timm_model_name": "tiny_siglip", "timm_model_pretrained": False, "timm_pool": "map", "timm_proj": "none",
+    vision = {"timm_model_name": "tiny_siglip", "timm_model_pretrained": False, "timm_pool": "map",
+        "timm_proj": "none",
               "image_size": SIDE}  # fmt: skip
     return shaken(
         open_clip.CustomTextCLIP(

@@ -66,7 +66,8 @@ def test_cnn_parameters() -> None:
     cnn = MNISTCNN((2, 28, 28))
     assert cnn.n_features == 128
     assert [shape for _, shape in shapes(cnn)] == [
-        (64, 2, 3, 3), (64,), (128, 64, 3, 3), (128,), (128, 128, 3, 3), (128,), (128, 128, 3, 3), (128,),
+        (64, 2, 3, 3), (64,), (128, 64, 3, 3), (128,), (128, 128, 3, 3), (128,), (128, 128, 3, 3),
+        (128,),
         (64,), (64,), (128,), (128,), (128,), (128,), (128,), (128,),
     ]  # fmt: skip
     assert sum(p.numel() for p in cnn.parameters()) == 371_136
@@ -132,7 +133,6 @@ def test_what_cannot_work_is_refused(make: Callable[[], nn.Module], message: str
 
 
 # ---- initial weights of a run
-# -----------------------------------------------------------------------------------
 
 
 def networks(

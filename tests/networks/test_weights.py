@@ -174,7 +174,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # ---- round trips
-# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -249,7 +248,6 @@ def test_random_weights_are_those_of_the_seed() -> None:
 
 
 # ---- other channels and sizes
-# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4, 7])
@@ -304,7 +302,6 @@ def test_a_vit_of_another_shape_but_as_many_patches(tmp_path: Path) -> None:
 
 
 # ---- identity
-# ---------------------------------------------------------------------------------------------------
 
 
 def test_identity_holds_name_version_and_sha256(file: Path) -> None:
@@ -330,7 +327,6 @@ def test_images_are_those_of_the_weights_record() -> None:
 
 
 # ---- what cannot work
-# -------------------------------------------------------------------------------------------
 
 
 def complaint(call: Callable[[], object], kind: type[DgbenchError] = WeightsError) -> str:
@@ -442,7 +438,6 @@ def test_missing_file_and_bad_keys(file: Path, tmp_path: Path) -> None:
 
 
 # ---- the network
-# ------------------------------------------------------------------------------------------------
 
 
 class _Server(ThreadingHTTPServer):

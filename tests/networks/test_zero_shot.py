@@ -33,7 +33,8 @@ from tests.networks.tiny_timm import PATCH
 CLASSES = ("dog", "house", "Alarm_Clock")
 ENCODER = {
     "embed_dim": SHARED, "quick_gelu": True, "text_cfg": TEXT,
-    "vision_cfg": {"image_size": SIDE, "layers": 4, "width": WIDTH, "head_width": WIDTH // 2, "patch_size": PATCH},
+    "vision_cfg": {"image_size": SIDE, "layers": 4, "width": WIDTH, "head_width": WIDTH // 2,
+        "patch_size": PATCH},
 }  # fmt: skip
 
 
@@ -97,7 +98,8 @@ def test_siglip_adds_its_bias(tmp_path: Path) -> None:
     """
     configuration = tmp_path / "tiny-sigmoid.json"
     text = {**TEXT, "width": WIDTH, "no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
-    vision = {"timm_model_name": "tiny_siglip", "timm_model_pretrained": False, "timm_pool": "map", "timm_proj": "none",
+    vision = {"timm_model_name": "tiny_siglip", "timm_model_pretrained": False, "timm_pool": "map",
+        "timm_proj": "none",
               "image_size": SIDE}  # fmt: skip
     content = {
         "embed_dim": WIDTH,

@@ -63,9 +63,10 @@ def tiny_dinov2(**kwargs: Any) -> Any:
 def tiny_dinov3(**kwargs: Any) -> Any:
     """DINOv3: rotary positions, registers, no position embedding."""
     own: dict[str, Any] = {
-        "img_size": SIDE, "patch_size": PATCH, "embed_dim": WIDTH, "depth": 4, "num_heads": 2, "qkv_bias": False,
-        "init_values": 1e-5, "rope_type": "dinov3", "use_rot_pos_emb": True, "use_abs_pos_emb": False,
-        "num_reg_tokens": 4, "use_fc_norm": False, "rope_temperature": 100, "rope_rotate_half": True,
+        "img_size": SIDE, "patch_size": PATCH, "embed_dim": WIDTH, "depth": 4, "num_heads": 2,
+        "qkv_bias": False, "init_values": 1e-5, "rope_type": "dinov3", "use_rot_pos_emb": True,
+        "use_abs_pos_emb": False, "num_reg_tokens": 4, "use_fc_norm": False,
+        "rope_temperature": 100, "rope_rotate_half": True,
         "norm_layer": partial(LayerNorm, eps=1e-5), "dynamic_img_size": True,
     }  # fmt: skip
     return build_model_with_cfg(

@@ -80,8 +80,10 @@ def test_the_text_counts_but_for_comments_docstrings_and_layout(
 
 def test_code_is_found_wherever_a_configuration_names_it(module: Path) -> None:
     content = [
-        {"objective": "dgbench.algorithms.erm.ERM", "_target_": "dgbench.training.modules.training_module"},
-        {"reader": {"_target_": "mine_for_code.read", "_partial_": True}, "p": [{"_target_": "mine_for_code.weight"}]},
+        {"objective": "dgbench.algorithms.erm.ERM",
+            "_target_": "dgbench.training.modules.training_module"},
+        {"reader": {"_target_": "mine_for_code.read", "_partial_": True},
+            "p": [{"_target_": "mine_for_code.weight"}]},
         {"rule": {"_target_": "torch.nn.Linear"}, "name": "mine_for_code.no_code"},
         {"_target_": "not.there.AtAll"},
     ]  # fmt: skip
@@ -135,9 +137,11 @@ def test_no_two_classes_of_one_group_have_the_same_name() -> None:
 #: names that hashes hold since version 0.3.0; a class that is renamed gets a line in
 #: ``FORMER_NAMES``
 SINCE_0_3 = {
-    "backbone": ["FeatureMLP", "LinearFeaturizer", "MLPFeaturizer", "MNISTCNN", "ResNet", "TimmFeaturizer",
+    "backbone": ["FeatureMLP", "LinearFeaturizer", "MLPFeaturizer", "MNISTCNN", "ResNet",
+        "TimmFeaturizer",
                  "VisionTransformer", "WideResNet"],
-    "dataset": ["ColoredMNIST", "FeatureOptions", "ImageFolders", "RotatedMNIST", "SRCMNIST", "SpuriousPictures"],
+    "dataset": ["ColoredMNIST", "FeatureOptions", "ImageFolders", "RotatedMNIST", "SRCMNIST",
+        "SpuriousPictures"],
     "head": ["RandomHead", "ZeroHead", "ZeroShotHead"],
     "sharpness": ["GSAM", "SAGM", "SAM"],
     "averaging": ["MovingAverage", "Swad"],

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from dgbench.configuration import CONF
 from dgbench.plan.compose import Composed, Composer
-from dgbench.plan.overrides import grammar, open_keys
+from dgbench.plan.overrides import grammar, open_keys, quoted
 from tests.studies import composer as make_composer
 from tests.studies import plain
 
@@ -61,7 +61,9 @@ CHOICES: dict[str, list[Any]] = {
 
 
 def slow(words: list[str]) -> tuple[dict[str, Any], str, str]:
-    """Every resolved value, the folder of the studies and what is planned, as Hydra composes them."""
+    """Every resolved value, the folder of the studies and what is planned,
+    as Hydra composes them.
+    """
     config = compose("train", words, return_hydra_config=True)
     folder = str(config.hydra.sweep.dir)
     return plain(config), folder, Composed.of_config(config, folder).key
@@ -225,3 +227,10 @@ def test_numbers_and_texts_are_keys_of_one_mapping() -> None:
     words = ["++head.class_names={0: zero, nine: dog}", "head=zero_shot"]
     assert make_composer().compose(words)["head"]["class_names"] == {"0": "zero", "nine": "dog"}
     assert grammar({"0": "zero", "a b": {"c:": 1}}) == "{0:zero,a\\ b:{c\\::1}}"
+
+
+def test_a_text_of_many_backslashes_is_quoted_in_linear_time() -> None:
+    """A pattern that tried every backslash as a beginning would take minutes."""
+    text = "\\" * 300_000
+    assert quoted(text) == f"'{text}{text}'"
+    assert quoted(text + "'") == f"'{text}{text}\\''"

@@ -172,7 +172,6 @@ def test_cmnist_has_the_three_environments() -> None:
 
 
 # ---- comments
-# ---------------------------------------------------------------------------------------------------
 
 
 def uncommented(path: Path) -> list[str]:
@@ -228,7 +227,6 @@ def test_every_key_has_a_comment(path: Path) -> None:
 
 
 # ---- runs of a study
-# ----------------------------------------------------------------------------------------------
 
 
 def test_study_folder_name(tmp_path: Path) -> None:

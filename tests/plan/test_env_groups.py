@@ -15,7 +15,9 @@ PAIRS = (("clipart", "infograph"), ("painting", "quickdraw"), ("real", "sketch")
 
 
 def test_pairs_by_default() -> None:
-    """Six environments in three groups of two, each trained on the four others; no fold ``full``."""
+    """Six environments in three groups of two, each trained on the four others;
+    no fold ``full``.
+    """
     assert MultiTest()(GIVEN) == [
         Fold("0", ("painting", "quickdraw", "real", "sketch"), ("clipart", "infograph"), PAIRS),
         Fold("1", ("clipart", "infograph", "real", "sketch"), ("painting", "quickdraw"), PAIRS),

@@ -22,8 +22,8 @@ from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import Planner
 
 GROUPS = (
-    "algorithm", "averaging", "backbone", "corruptions", "dataset", "execution", "head", "hparams", "init", "logger",
-    "paths", "protocol", "selection", "sharpness", "trainer", "tuning",
+    "algorithm", "averaging", "backbone", "corruptions", "dataset", "execution", "head", "hparams",
+    "init", "logger", "paths", "protocol", "selection", "sharpness", "trainer", "tuning",
 )  # fmt: skip
 SEARCH = ["hparams=search", "hparams.scheme.draws=2", "hparams.scheme.trials=1"]
 WRONG = ("''", "null", "-1.5", "[[1]]", "wrong value")
@@ -41,9 +41,10 @@ NOT_TRIED = {
 #: keys, or beginnings of them, whose values are refused once the class that reads them is built,
 #: before any training
 BUILT = (
-    "dataset.", "algorithm._target_", "averaging._target_", "averaging.rule._target_", "backbone._target_",
-    "backbone.depth", "backbone.normalize", "backbone.width", "backbone.min_size", "backbone.dropout",
-    "head._target_", "sharpness._target_", "tuning._target_", "selection.",
+    "dataset.", "algorithm._target_", "averaging._target_", "averaging.rule._target_",
+    "backbone._target_", "backbone.depth", "backbone.normalize", "backbone.width",
+    "backbone.min_size", "backbone.dropout", "head._target_", "sharpness._target_",
+    "tuning._target_", "selection.",
 )  # fmt: skip
 
 

@@ -261,7 +261,8 @@ def test_draws_of_diwa() -> None:
         else:
             assert (values["lr"], values["weight_decay"], values["resnet_dropout"]) == (5e-5, 0, 0)
     assert drawn == {
-        "lr": {1e-5, 3e-5, 5e-5}, "weight_decay": {1e-4, 1e-6}, "resnet_dropout": {0.0, 0.1, 0.5}, "batch_size": {32},
+        "lr": {1e-5, 3e-5, 5e-5}, "weight_decay": {1e-4, 1e-6}, "resnet_dropout": {0.0, 0.1, 0.5},
+        "batch_size": {32},
     }  # fmt: skip
 
 

@@ -58,7 +58,9 @@ def test_titles() -> None:
 
 
 def test_one_fold_needs_no_brackets() -> None:
-    """``protocol.folds=full`` and ``protocol.folds=0`` reach the protocol as a word and a number."""
+    """``protocol.folds=full`` and ``protocol.folds=0`` reach the protocol as a word and a
+    number.
+    """
     given = ["a", "b", "c"]
     assert [fold.name for fold in LeaveOneOut(folds="full")(given)] == ["full"]
     assert [fold.held_out for fold in LeaveOneOut(folds=0)(given)] == [("a",)]

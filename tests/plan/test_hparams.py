@@ -1,4 +1,6 @@
-"""Hyperparameters: seeds, distributions, draws as printed by the references, and which value wins."""
+"""Hyperparameters: seeds, distributions, draws as printed by the references,
+and which value wins.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,9 @@ def test_draw_0_is_the_default_set_of_the_kind() -> None:
 
 
 def test_the_strongest_value_wins() -> None:
-    """chosen > draw (the algorithm's distribution) > the algorithm's default > the shared default."""
+    """chosen > draw (the algorithm's distribution) > the algorithm's default > the shared
+    default.
+    """
     own = {"hparams": {"lr": 2.0}, "search": {"domainbed": {"lr": {"choice": [3.0]}}}}
     assert resolve(SHARED, own, kind="small", read=READ)["lr"] == 2.0
     assert resolve(SHARED, own, kind="small", number=1, read=READ)["lr"] == 3.0

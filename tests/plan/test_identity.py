@@ -30,11 +30,11 @@ from tests.vectors import save
 #: Keys of NO_RESULT whose value reaches a run by another way: changing one may change the hash. For
 #: the others it must not. The tests below say of each which changes do.
 FEEDS = (
-    "algorithm.hparams", "algorithm.search", "algorithm.shared", "hparams.shared", "hparams.rng", "init", "protocol",
-    "dataset.image_kind", "dataset.data_dir", "dataset.root", "dataset.manifest", "dataset.reader",
-    "dataset.environments", "dataset.classes", "dataset.bad_files", "dataset.ratio", "dataset.scale",
-    "dataset.given_sets", "dataset.augmentations",
-    "dataset._target_", "backbone._target_",
+    "algorithm.hparams", "algorithm.search", "algorithm.shared", "hparams.shared", "hparams.rng",
+    "init", "protocol", "dataset.image_kind", "dataset.data_dir", "dataset.root",
+    "dataset.manifest", "dataset.reader", "dataset.environments", "dataset.classes",
+    "dataset.bad_files", "dataset.ratio", "dataset.scale", "dataset.given_sets",
+    "dataset.augmentations", "dataset._target_", "backbone._target_",
     # code of a user's own counts, dgbench's does not
     "algorithm._target_", "tuning._target_", "averaging._target_",
 )  # fmt: skip
@@ -120,10 +120,9 @@ VALID: dict[str, Any] = {
     "protocol.seed": 1,
     "protocol.default_groups": [["a"]],
     "protocol.setting": "compositional",
-    "plan": "probe",
+    "plan": True,
     "retry": "failed",
     "sweep.runs_per_job": 3,
-    "sweep.hours_per_job": 2.5,
     "execution.mode": lambda old: "single" if old != "single" else "auto",
     "init.norm": "fixed",
     "backbone.norm": "fixed",
@@ -320,8 +319,8 @@ def check_every_leaf(
 
 
 TREE = (
-    "dataset=image_folder", "dataset.image_size=32", "hparams.batch_size=4", "dataset.cache_dir=nowhere",
-    "backbone=mlp",
+    "dataset=image_folder", "dataset.image_size=32", "hparams.batch_size=4",
+    "dataset.cache_dir=nowhere", "backbone=mlp",
 )  # fmt: skip
 
 
@@ -345,9 +344,10 @@ def test_every_leaf_of_a_corrupted_folder(tree: Path, weights: Path, tmp_path: P
     environments.
     """
     words = (
-        *TREE, "corruptions=hendrycks", f"dataset.root={tree}", "dataset.given=1-1-1-1", "backbone=resnet18",
-        "init=file", f"init.path={weights}", "tuning=freeze", "averaging=swad", "hparams=search", "logger=wandb",
-        "protocol=multi_test", "selection=ood_val", "execution=stacked", "algorithm=dann",
+        *TREE, "corruptions=hendrycks", f"dataset.root={tree}", "dataset.given=1-1-1-1",
+        "backbone=resnet18", "init=file", f"init.path={weights}", "tuning=freeze", "averaging=swad",
+        "hparams=search", "logger=wandb", "protocol=multi_test", "selection=ood_val",
+        "execution=stacked", "algorithm=dann",
     )  # fmt: skip
     copied, also = tmp_path / "copy", tmp_path / "also.pth"
     shutil.copytree(tree, copied)
@@ -365,9 +365,10 @@ def test_every_leaf_of_a_corrupted_folder(tree: Path, weights: Path, tmp_path: P
 def test_every_leaf_of_a_folder_of_images(tree: Path, tmp_path: Path) -> None:
     """Clean images by a list, linear probing, EoA and other environments for every class."""
     words = (
-        *TREE, f"dataset.root={tree}", f"dataset.manifest={listed(tree)}", "backbone=resnet50", "tuning=lp",
-        "averaging=eoa", "protocol=flexible", "protocol.dominant=1", "protocol.minor=1", "protocol.test=1",
-        "protocol.exclusive=2", "algorithm=mixstyle", "hparams.draw=2", "hparams.space=ood_bench",
+        *TREE, f"dataset.root={tree}", f"dataset.manifest={listed(tree)}", "backbone=resnet50",
+        "tuning=lp", "averaging=eoa", "protocol=flexible", "protocol.dominant=1",
+        "protocol.minor=1", "protocol.test=1", "protocol.exclusive=2", "algorithm=mixstyle",
+        "hparams.draw=2", "hparams.space=ood_bench",
     )  # fmt: skip
     copied = tmp_path / "copy"
     shutil.copytree(tree, copied)
@@ -395,8 +396,10 @@ FILES = [
         "paths",
     )
 ]
-OF_TODAY = ("resnet50_pretrained", "convnext_b", "deit_s16", "efficientnet_b0", "efficientnet_lite0",
-            "regnety_16gf", "vit_b16_clip", "vit_b16_siglip", "vit_b14_dinov2", "vit_b16_dinov3")  # fmt: skip
+OF_TODAY = ("resnet50_pretrained", "convnext_b", "deit_s16", "efficientnet_b0",
+    "efficientnet_lite0",
+            "regnety_16gf", "vit_b16_clip", "vit_b16_siglip", "vit_b14_dinov2",
+            "vit_b16_dinov3")  # fmt: skip
 #: what a file needs beside it
 BESIDE: dict[str, list[str]] = {
     **{f"backbone={name}": ["init=random"] for name in OF_TODAY},
@@ -487,7 +490,6 @@ def test_no_reason_is_stale(tree: Path) -> None:
 
 
 # ---- other science, other hash
-# ------------------------------------------------------------------------------------
 
 TINY = ("dataset.base=digits",)
 VREX = ("algorithm=vrex", *TINY)
@@ -509,11 +511,12 @@ def test_a_distribution_that_changes_a_draw_makes_another_run() -> None:
 @pytest.mark.parametrize(
     "word",
     [
-        "hparams.lr=0.01", "hparams.batch_size=32", "hparams.weight_decay=0.1", "hparams.vrex_lambda=1",
-        "hparams.draw=1", "hparams.trial=1", "hparams.space=yu2024",
-        "seed=1", "protocol=single_source", "protocol.folds=[1]", "protocol.name=mine", "init.name=mine",
-        f"dataset._target_={HERE}.CopiedSRCMNIST", "dataset.ratio=4", "dataset.scale=2", "dataset.given=[0.9,0.1]",
-        "backbone._target_=my.Featurizer", "backbone=mnist_cnn", "averaging=eoa", "tuning=lp", "sharpness=sam",
+        "hparams.lr=0.01", "hparams.batch_size=32", "hparams.weight_decay=0.1",
+        "hparams.vrex_lambda=1", "hparams.draw=1", "hparams.trial=1", "hparams.space=yu2024",
+        "seed=1", "protocol=single_source", "protocol.folds=[1]", "protocol.name=mine",
+        "init.name=mine", f"dataset._target_={HERE}.CopiedSRCMNIST", "dataset.ratio=4",
+        "dataset.scale=2", "dataset.given=[0.9,0.1]", "backbone._target_=my.Featurizer",
+        "backbone=mnist_cnn", "averaging=eoa", "tuning=lp", "sharpness=sam",
         "hparams.shared.hparams.lr.default.small=0.1",
     ],
 )  # fmt: skip
@@ -557,7 +560,6 @@ def test_what_a_network_reads_changes_the_hash() -> None:
 
 
 # ---- same science, same hash
-# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -567,13 +569,16 @@ def test_what_a_network_reads_changes_the_hash() -> None:
         ("hparams.vrex_lambda=10",), ("hparams.vrex_lambda=10.0",), ("hparams.vrex_lambda=1e1",),
         ("hparams.weight_decay=0",), ("hparams.batch_size=64",), ("seed=0",), ("hparams.draw=0",),
         ("trainer.steps=5000",), ("trainer.steps=5_000",), ("trainer.gradient_clip=null",),
-        ("dataset.ratio=3",), ("dataset=sr_cmnist", "dataset.label_noise=.25"), ("dataset.data_dir=elsewhere",),
+        ("dataset.ratio=3",), ("dataset=sr_cmnist", "dataset.label_noise=.25"),
+        ("dataset.data_dir=elsewhere",),
         ("init=random",), ("tuning=ft",), ("averaging=none",), ("sharpness=none",),
         ("backbone=mlp", "backbone.width=390"),
         ("protocol=loo", "protocol.folds=[0,full]"), ("hparams=default",), ("hparams=search",),
         ("execution=single",), ("logger=wandb",), ("selection=oracle",), ("trainer.device=cpu",),
-        ("trainer.checkpoint_seconds=0",), ("paths.output_dir=elsewhere",), ("dataset.resolution=14",),
-        ("hparams.shared.hparams.lr.default.small=0.1", "hparams.lr=0.001"), ("hparams.shared.hparams.lr=0.001",),
+        ("trainer.checkpoint_seconds=0",), ("paths.output_dir=elsewhere",),
+        ("dataset.resolution=14",),
+        ("hparams.shared.hparams.lr.default.small=0.1", "hparams.lr=0.001"),
+        ("hparams.shared.hparams.lr=0.001",),
         ("hparams.shared.hparams.lr.default.large=0.1",),
         ("dataset.image_kind=large", "hparams.lr=0.001", "hparams.batch_size=64"),
     ],
@@ -608,7 +613,6 @@ def test_weights_count_by_what_the_file_holds(tree: Path, weights: Path) -> None
 
 
 # ---- images
-# -------------------------------------------------------------------------------------------------------
 
 
 def folder_of(tree: Path, *words: str) -> Path:
@@ -623,8 +627,10 @@ def test_equal_images_at_two_places_share_a_folder(tree: Path, tmp_path: Path) -
     first = folder_of(tree)
     assert folder_of(copied) == first
     for words in (
-        ("dataset.environments=[a,b,c,d]",), ("dataset.classes=union",), ("dataset.on_bad_image=skip",),
-        ("dataset.image_size=32",), ("dataset.normalize.mean=[0.485,0.456,0.406]",), ("dataset.store=file",),
+        ("dataset.environments=[a,b,c,d]",), ("dataset.classes=union",),
+        ("dataset.on_bad_image=skip",),
+        ("dataset.image_size=32",), ("dataset.normalize.mean=[0.485,0.456,0.406]",),
+        ("dataset.store=file",),
         (f"dataset.manifest={listed(tree)}",),
     ):  # fmt: skip
         assert folder_of(tree, *words) == first, words

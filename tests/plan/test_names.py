@@ -12,9 +12,10 @@ from dgbench.reports.published import published
 OURS = sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml"))
 #: names in DomainBed's list of algorithms (b93c22a)
 DOMAINBED = [
-    "ERM", "Fish", "IRM", "GroupDRO", "Mixup", "MLDG", "CORAL", "MMD", "DANN", "CDANN", "MTL", "SagNet", "ARM",
-    "VREx", "RSC", "SD", "ANDMask", "SANDMask", "IGA", "SelfReg", "Fishr", "TRM", "IB_ERM", "IB_IRM", "CAD",
-    "CondCAD", "Transfer", "CausIRL_CORAL", "CausIRL_MMD", "EQRM", "RDM", "ADRMX", "ERMPlusPlus", "URM",
+    "ERM", "Fish", "IRM", "GroupDRO", "Mixup", "MLDG", "CORAL", "MMD", "DANN", "CDANN", "MTL",
+    "SagNet", "ARM", "VREx", "RSC", "SD", "ANDMask", "SANDMask", "IGA", "SelfReg", "Fishr", "TRM",
+    "IB_ERM", "IB_IRM", "CAD", "CondCAD", "Transfer", "CausIRL_CORAL", "CausIRL_MMD", "EQRM", "RDM",
+    "ADRMX", "ERMPlusPlus", "URM",
 ]  # fmt: skip
 
 

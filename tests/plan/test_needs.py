@@ -65,16 +65,16 @@ READ_ALWAYS: Mapping[str, str] = {
     "per_dataset": "looked up by name",
     "plan": "of the command",
     "protocol._target_": "built",
-    "protocol.dominant": "of the folds", "protocol.folds": "of the folds", "protocol.groups": "of the folds",
-    "protocol.k": "of the folds", "protocol.minor": "of the folds", "protocol.name": "of the rows",
-    "protocol.seed": "of the folds", "protocol.setting": "of the folds", "protocol.test": "of the folds",
-    "protocol.test_images": "of the folds", "protocol.train": "of the folds", "protocol.val": "of the folds",
-    "retry": "of the command",
+    "protocol.dominant": "of the folds", "protocol.folds": "of the folds",
+    "protocol.groups": "of the folds", "protocol.k": "of the folds",
+    "protocol.minor": "of the folds", "protocol.name": "of the rows",
+    "protocol.seed": "of the folds", "protocol.setting": "of the folds",
+    "protocol.test": "of the folds", "protocol.test_images": "of the folds",
+    "protocol.train": "of the folds", "protocol.val": "of the folds", "retry": "of the command",
     "selection": "of the closing table",
     "sweep": "of sweeps; single commands refuse it, and it is named without a queue",
     "trainer.channels_last": "of networks with convolutions; others compute the same",
-    "trainer.checkpoint_seconds": "of every run",
-    "trainer.device": "of every run",
+    "trainer.checkpoint_seconds": "of every run", "trainer.device": "of every run",
     "trainer.predictions": "of every run",
     "tuning._target_": "built",
     "tuning.cache_features": "of the frozen part",
@@ -434,11 +434,6 @@ OF_REPORTS: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         ("report=power", "report.published=domainbed2020_train_val"),
         ("report=power",),
     ),
-    "report.shifts": (
-        "report.shifts={pacs: diversity}",
-        ("report=leaderboard", "report.shifts_from=[x]"),
-        ("report=leaderboard",),
-    ),
 }
 
 
@@ -455,7 +450,8 @@ def test_a_word_that_a_report_does_not_read(key: str) -> None:
 @pytest.mark.thorough
 def test_the_command_of_a_report_says_so(command: Any, tmp_path: Path) -> None:
     Path(tmp_path, "t.csv").write_text("algorithm,seed,environment,error\n" + "".join(
-        f"{name},{seed},{env},{0.1 * seed}\n" for name in ("erm", "irm") for seed in (1, 2) for env in "ab"
+        f"{name},{seed},{env},{0.1 * seed}\n" for name in ("erm", "irm") for seed in (1,
+            2) for env in "ab"
     ))  # fmt: skip
     words = ("report.py", "import=table", "import.path=t.csv", "only=measures")
     ended = command(*words, "cache=false", "report.wandb_project=x", cwd=tmp_path)
@@ -469,7 +465,9 @@ def test_the_command_of_a_report_says_so(command: Any, tmp_path: Path) -> None:
     refused = {
         "import.seeds=3": "import.seeds=3 is of a table of means",
         "import.values=error": "import.values=error says what columns of environments hold",
-        "hydra.run.dir=X": "hydra.run.dir=X changes nothing here: results go to output; write output=X",
+        "hydra.run.dir=X": (
+            "hydra.run.dir=X changes nothing here: results go to output; write output=X"
+        ),
         "runs=[x]": "runs=.x. changes nothing",
     }
     for word, line in refused.items():

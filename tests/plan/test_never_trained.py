@@ -17,20 +17,34 @@ from tests.studies import composed, composer, plain
 STOPPING = "callbacks=early_stopping"
 SMALL = ("dataset.base=digits", "trainer.device=cpu", "trainer.steps=8", "trainer.eval_every=4")
 REFUSED = {
-    f"{STOPPING} callbacks.early_stopping.monitor=nope": r"monitor=nope is nothing .*error/training_val",
-    f"{STOPPING} callbacks.early_stopping.monitor=error/trainin_val": r"did you mean error/training_val\?",
+    f"{STOPPING} callbacks.early_stopping.monitor=nope": (
+        r"monitor=nope is nothing .*error/training_val"
+    ),
+    f"{STOPPING} callbacks.early_stopping.monitor=error/trainin_val": (
+        r"did you mean error/training_val\?"
+    ),
     f"{STOPPING} callbacks.early_stopping.monitor=error/val/0.81x": r"did you mean error/val/",
     f"{STOPPING} callbacks.early_stopping.monitor=null": r"early_stopping\.monitor=null",
     # not of fold full
     f"{STOPPING} callbacks.early_stopping.monitor=error/held_out": r"monitor=error/held_out",
-    f"{STOPPING} averaging=swad averaging.rule.n_converge=1": r"monitor=error/training_val .*val/loss",
+    f"{STOPPING} averaging=swad averaging.rule.n_converge=1": (
+        r"monitor=error/training_val .*val/loss"
+    ),
     f"{STOPPING} callbacks.early_stopping.patience=-3": r"early_stopping\.patience=-3 .*0 or more",
-    f"{STOPPING} callbacks.early_stopping.patience=1.5": r"early_stopping\.patience=1\.5 .*0 or more",
-    f"{STOPPING} callbacks.early_stopping.patience=abc": r"early_stopping\.patience=abc .*0 or more",
+    f"{STOPPING} callbacks.early_stopping.patience=1.5": (
+        r"early_stopping\.patience=1\.5 .*0 or more"
+    ),
+    f"{STOPPING} callbacks.early_stopping.patience=abc": (
+        r"early_stopping\.patience=abc .*0 or more"
+    ),
     f"{STOPPING} callbacks.early_stopping.min_delta=nan": r"early_stopping\.min_delta=nan .*>= 0",
     f"{STOPPING} callbacks.early_stopping.min_delta=-1": r"early_stopping\.min_delta=-1 .*>= 0",
-    "+callbacks.mine._target_=pytorch_lightning.callbacks.ModelCheckpoint": r"callbacks\.mine.*checkpoint_seconds",
-    "+callbacks.mine._target_=pytorch_lightning.callbacks.Timer +callbacks.mine.duration=soon": r"callbacks\.mine",
+    "+callbacks.mine._target_=pytorch_lightning.callbacks.ModelCheckpoint": (
+        r"callbacks\.mine.*checkpoint_seconds"
+    ),
+    "+callbacks.mine._target_=pytorch_lightning.callbacks.Timer +callbacks.mine.duration=soon": (
+        r"callbacks\.mine"
+    ),
     "backbone.width=1e9": r"backbone\.width=1000000000\.0 is not a positive number of units",
     "backbone.width=true": r"backbone\.width=True is not a positive number of units",
     "backbone.width=1000000000": r"GB of weights.*lower backbone\.width",

@@ -1,4 +1,6 @@
-"""Commands and overrides that are printed mean what they are to mean, whatever folders are called."""
+"""Commands and overrides that are printed mean what they are to mean,
+whatever folders are called.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
-from dgbench.plan.hyperparameters import Entry, checked, entry_of, resolve
+from dgbench.plan.hyperparameters import DeclaredHparam, checked, entry_of, resolve
 from tests.complaints import one_line
 from tests.studies import make_plan
 
@@ -97,7 +97,7 @@ def test_no_value_outside_a_range_passes(name: str) -> None:
     assert tried >= 4 * len(entries)
 
 
-def outside(entry: Entry) -> Iterator[Any]:
+def outside(entry: DeclaredHparam) -> Iterator[Any]:
     """Values that a range does not hold."""
     if "|" in entry.range:
         yield from ("nonsense", -1, math.nan, None)

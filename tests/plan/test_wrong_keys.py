@@ -29,21 +29,31 @@ WRONG = {
     "backbone=resnet18 backbone.width=8": (r"backbone=resnet18.*width.*norm.*width.*backbone=mlp"),
     "backbone.norm=train": r"backbone=mlp.*norm.*width.*norm.*resnet18",
     f"{PHOTOS} backbone.width=8": r"backbone=resnet50_pretrained.*width.*backbone=mlp",
-    "averaging.rule.start=1": r"averaging=none has no key rule\.start; .*rule\.start belongs to averaging=eoa",
-    "averaging=swad averaging.rule.start=1": r"averaging=swad has no key rule\.start; .*belongs to averaging=eoa",
+    "averaging.rule.start=1": (
+        r"averaging=none has no key rule\.start; .*rule\.start belongs to averaging=eoa"
+    ),
+    "averaging=swad averaging.rule.start=1": (
+        r"averaging=swad has no key rule\.start; .*belongs to averaging=eoa"
+    ),
     "sharpness.rho=0.1": r"sharpness=none.*rho.*rho.*sharpness=gsam.*sharpness=sam",
     "sharpness=sam sharpness.alpha=1": r"sharpness=sam.*alpha.*sharpness=gsam, sharpness=sagm",
-    "tuning.freeze_stages=2": r"tuning=ft has no key freeze_stages; .*belongs to tuning=freeze, tuning=lp",
+    "tuning.freeze_stages=2": (
+        r"tuning=ft has no key freeze_stages; .*belongs to tuning=freeze, tuning=lp"
+    ),
     "logger.mode=online": r"logger=none.*mode.*mode.*logger=wandb",
     "logger=csv logger.project=x": r"logger=csv.*project.*logger=wandb",
     "protocol.k=2": r"protocol=loo.*k.*folds.*k.*protocol=multi_test",
     "selection.environments=[a]": r"selection=last.*environments.*selection=ood_val",
-    "hparams.scheme.draws=3": r"hparams=default has no key scheme\.draws; .*belongs to .*hparams=search,",
+    "hparams.scheme.draws=3": (
+        r"hparams=default has no key scheme\.draws; .*belongs to .*hparams=search,"
+    ),
     "init.path=x": r"init=random.*path.*path.*init=file",
     "dataset.severity=3": r"dataset=sr_cmnist.*severity.*severity.*corruptions=hendrycks",
     "corruptions.severity=3": r"corruptions=null.*severity.*dataset\.severity\?",
     "dataset=pacs dataset.scale=2": r"dataset=pacs.*scale.*scale.*dataset=.*sr_cmnist",
-    "algorithm.vrex_lambda=3": r"algorithm=erm has no key vrex_lambda; did you mean hparams\.vrex_lambda\?",
+    "algorithm.vrex_lambda=3": (
+        r"algorithm=erm has no key vrex_lambda; did you mean hparams\.vrex_lambda\?"
+    ),
     # a key that none has
     "trainer.step=5": r"trainer\.step.*unknown.*trainer\.steps\?",
     "execution.max_run=1": r"execution\.max_run.*unknown.*execution\.max_runs\?",
@@ -56,10 +66,16 @@ WRONG = {
     # a key of a mapping
     "sweep={runs_per_jobs:1}": r"sweep\.runs_per_jobs.*unknown.*sweep\.runs_per_job\?",
     "card.tflops={fp8:1}": r"card\.tflops\.fp8.*unknown.*half, tf32, single, double",
-    "dataset=pacs dataset.normalize={men:[0,0,0]}": r"dataset\.normalize\.men.*unknown.*dataset\.normalize\.mean\?",
+    "dataset=pacs dataset.normalize={men:[0,0,0]}": (
+        r"dataset\.normalize\.men.*unknown.*dataset\.normalize\.mean\?"
+    ),
     # what needs another word
-    "algorithm=worst_risk": r"algorithm=worst_risk.*unknown.*--config-dir FOLDER, where FOLDER/algorithm/worst_risk",
-    "backbone=mobilenetv3_small_050": r"unknown.*backbone=timm backbone\.arch=mobilenetv3_small_050",
+    "algorithm=worst_risk": (
+        r"algorithm=worst_risk.*unknown.*--config-dir FOLDER, where FOLDER/algorithm/worst_risk"
+    ),
+    "backbone=mobilenetv3_small_050": (
+        r"unknown.*backbone=timm backbone\.arch=mobilenetv3_small_050"
+    ),
     # a key without its group
     "steps=5": r"steps.*unknown.*trainer\.steps\?",
     "width=8": r"width.*unknown.*backbone\.width\?",
@@ -82,10 +98,18 @@ WRONG = {
     "corruptions=hendrick": r"corruptions=hendrick.*unknown.*hendrycks\?",
     "logger=tensorbord": r"logger=tensorbord.*unknown.*tensorboard\?.*csv, none",
     "logger=mlflow": r"logger=mlflow.*unknown.*csv, none.*wandb",
-    "logger._target_=3": r"logger\._target_=3 is no class; give the import path of a Lightning Logger",
-    "logger._target_=a.b.C": r"logger\._target_=a\.b\.C cannot be imported .*; .* or correct the path",
-    "logger._target_=pathlib.Path": r"logger\._target_=pathlib\.Path.*logger; subclass pytorch_lightning",
-    "logger._target_=pytorch_lightning.loggers.CSVLogger +logger.nme=x": r"CSVLogger cannot be used: .*'nme'",
+    "logger._target_=3": (
+        r"logger\._target_=3 is no class; give the import path of a Lightning Logger"
+    ),
+    "logger._target_=a.b.C": (
+        r"logger\._target_=a\.b\.C cannot be imported .*; .* or correct the path"
+    ),
+    "logger._target_=pathlib.Path": (
+        r"logger\._target_=pathlib\.Path.*logger; subclass pytorch_lightning"
+    ),
+    "logger._target_=pytorch_lightning.loggers.CSVLogger +logger.nme=x": (
+        r"CSVLogger cannot be used: .*'nme'"
+    ),
     "tuning=linear": r"tuning=linear.*unknown.*freeze, ft",
     "execution=fast": r"execution=fast.*unknown.*auto, single",
     "hparams=serch": r"hparams=serch.*unknown.*search\?",
@@ -113,16 +137,20 @@ WRONG = {
     "GroupDRO": r"GroupDRO names no key; did you mean algorithm=group_dro\?",
     "seed:5": r"seed:5 cannot be read: .*write KEY=VALUE",
     "algorithm=": r"algorithm=.*choice.*ada_clust",
-    "algorithm=[erm,vrex]": r"algorithm=\[erm,vrex\] names several choices; .*grid\.algorithm=\[erm,vrex\]",
+    "algorithm=[erm,vrex]": (
+        r"algorithm=\[erm,vrex\] names several choices; .*grid\.algorithm=\[erm,vrex\]"
+    ),
     "algorithm=erm,vrex": r"algorithm=erm,vrex .*-m",
     # values
     "seed=": r"seed is empty",
     "seed=null": r"seed=null.*integer >= 0",
     "seed=true": r"seed=true.*integer >= 0",
-    "seed=${oc.env:NOT_SET_HERE}": r"variable NOT_SET_HERE is not set; .*\$\{oc\.env:NOT_SET_HERE,VALUE\}",
+    "seed=${oc.env:NOT_SET_HERE}": (
+        r"variable NOT_SET_HERE is not set; .*\$\{oc\.env:NOT_SET_HERE,VALUE\}"
+    ),
     "seed=1.5": r"seed=1\.5.*integer >= 0",
     "seed=99999999999999999999999": r"seed=9+.*integer >= 0.*2\^63\)",
-    "plan=maybe": r"plan=maybe is unknown; write plan=true, or plan=probe",
+    "plan=maybe": r"plan=maybe is unknown; choose true or false",
     "plan=null": r"plan=null is unknown",
     "retry=never": r"retry=never.*unknown.*failed, none",
     "grid=5": r"grid=5.*lists",
@@ -132,7 +160,9 @@ WRONG = {
     "grid.algorithm=[foo]": r"algorithm=foo.*unknown",
     "grid.algorithm.name=[null,x]": r"algorithm\.name=null cannot name a folder",
     "grid.tuning.name=['']": r"tuning\.name is empty",
-    "averaging=swad grid.averaging.rule.batchnorm_batches=[-5]": r"averaging\.rule\.batchnorm_batches=-5 is not",
+    "averaging=swad grid.averaging.rule.batchnorm_batches=[-5]": (
+        r"averaging\.rule\.batchnorm_batches=-5 is not"
+    ),
     "hparams=search trainer.steps=-1": r"trainer\.steps=-1.*integer >= 0",
     "grid.retry=[all,failed]": r"grid\.retry sets.*studies.*command.*common.*retry=VALUE",
     "execution.memory_gb=-1": r"execution\.memory_gb=-1.*number > 0.*null",
@@ -154,33 +184,61 @@ WRONG = {
     "tuning=lp tuning.freeze_stages=some": r"tuning\.freeze_stages=some.*number.*stages",
     "averaging=eoa averaging.rule.start=0": r"averaging\.rule\.start=0.*step.*1.*more",
     "averaging=eoa averaging.rule.start=1.5": r"averaging\.rule\.start=1\.5.*step",
-    "averaging=eoa averaging.rule.flavor=x": r"averaging\.rule\.flavor=x.*unknown.*state.*parameters.*renewed",
+    "averaging=eoa averaging.rule.flavor=x": (
+        r"averaging\.rule\.flavor=x.*unknown.*state.*parameters.*renewed"
+    ),
     "averaging=swad averaging.rule.n_converge=0": r"averaging\.rule\.n_converge=0.*integer >= 1",
-    "averaging=swad averaging.rule.tolerance_ratio=nan": r"averaging\.rule\.tolerance_ratio=nan.*number >= 0",
-    "averaging=swad averaging.rule.batchnorm_batches=-1": r"averaging\.rule\.batchnorm_batches=-1.*integer",
+    "averaging=swad averaging.rule.tolerance_ratio=nan": (
+        r"averaging\.rule\.tolerance_ratio=nan.*number >= 0"
+    ),
+    "averaging=swad averaging.rule.batchnorm_batches=-1": (
+        r"averaging\.rule\.batchnorm_batches=-1.*integer"
+    ),
     # names of rows that would not be what is trained
-    "averaging=eoa trainer.steps=99": r"averaging\.rule\.start=100 .*trainer\.steps=99; lower.*averaging=none",
-    "averaging=eoa averaging.rule.flavor=renewed trainer.steps=99": r"averaging\.rule\.start=100 .*steps=99",
-    "averaging=eoa averaging.rule.flavor=parameters trainer.steps=100": r"averaging\.rule\.start=100 .*steps=100",
-    "averaging=eoa trainer.steps=200 grid.averaging.rule.start=[10,201]": r"averaging\.rule\.start=201",
-    "averaging=eoa hparams=search grid.trainer.steps=[100,50]": r"averaging\.rule\.start=100 .*trainer\.steps=50",
-    "averaging=swad trainer.steps=1000": r"averaging\.rule\.n_converge=3 .*2 evaluations.*trainer\.eval_every=500",
-    "tuning=lp_ft tuning.head_steps=0": r"tuning\.name=lp_ft .*tuning\.head_steps=0 .*which is ft; choose tuning=ft",
+    "averaging=eoa trainer.steps=99": (
+        r"averaging\.rule\.start=100 .*trainer\.steps=99; lower.*averaging=none"
+    ),
+    "averaging=eoa averaging.rule.flavor=renewed trainer.steps=99": (
+        r"averaging\.rule\.start=100 .*steps=99"
+    ),
+    "averaging=eoa averaging.rule.flavor=parameters trainer.steps=100": (
+        r"averaging\.rule\.start=100 .*steps=100"
+    ),
+    "averaging=eoa trainer.steps=200 grid.averaging.rule.start=[10,201]": (
+        r"averaging\.rule\.start=201"
+    ),
+    "averaging=eoa hparams=search grid.trainer.steps=[100,50]": (
+        r"averaging\.rule\.start=100 .*trainer\.steps=50"
+    ),
+    "averaging=swad trainer.steps=1000": (
+        r"averaging\.rule\.n_converge=3 .*2 evaluations.*trainer\.eval_every=500"
+    ),
+    "tuning=lp_ft tuning.head_steps=0": (
+        r"tuning\.name=lp_ft .*tuning\.head_steps=0 .*which is ft; choose tuning=ft"
+    ),
     "tuning=lp_ft grid.tuning.head_steps=[5,0]": r"tuning\.name=lp_ft .*head_steps=0",
     "tuning=lp_ft trainer.steps=500": r"tuning\.head_steps=500 .*trainer\.steps=500.*lower",
-    "tuning=lp tuning.freeze_stages=2": r"tuning\.name=lp .*freeze_stages=2 .*which is freeze2; choose tuning=freeze",
+    "tuning=lp tuning.freeze_stages=2": (
+        r"tuning\.name=lp .*freeze_stages=2 .*which is freeze2; choose tuning=freeze"
+    ),
     "tuning=freeze tuning.freeze_stages=0": r"tuning\.name=freeze0 .*which is ft",
     "algorithm.name=irm": r"algorithm\.name=irm .*choose algorithm=irm",
     "grid.algorithm.name=[mine,irm]": r"algorithm\.name=irm .*choose algorithm=irm",
-    "algorithm.objective=dgbench.algorithms.irm.IRM": r"algorithm\.objective=\S+IRM .*name=erm; .*algorithm\.name",
+    "algorithm.objective=dgbench.algorithms.irm.IRM": (
+        r"algorithm\.objective=\S+IRM .*name=erm; .*algorithm\.name"
+    ),
     "backbone.name=resnet50": r"backbone\.name=resnet50 .*choose backbone=resnet50",
     "averaging.name=swad": r"averaging\.name=swad .*choose averaging=swad",
     "sharpness=sam sharpness.rho=0": r"sharpness\.rho=0 .*sharpness=none",
     "sharpness=gsam sharpness.alpha=0": r"sharpness\.alpha=0 .*choose sharpness=sam",
     "sharpness=sam sharpness.rho=-1": r"sharpness\.rho=-1.*number > 0",
     "sharpness=gsam sharpness.alpha=x": r"sharpness\.alpha=x.*number >= 0",
-    "sharpness=sam algorithm=mldg": r"sharpness=sam cannot go around algorithm=mldg: .*; set sharpness=none",
-    "sharpness=sam trainer.accumulate=2": r"sharpness=sam cannot go with trainer\.accumulate=2: .*; set trainer",
+    "sharpness=sam algorithm=mldg": (
+        r"sharpness=sam cannot go around algorithm=mldg: .*; set sharpness=none"
+    ),
+    "sharpness=sam trainer.accumulate=2": (
+        r"sharpness=sam cannot go with trainer\.accumulate=2: .*; set trainer"
+    ),
     "averaging.name=null": r"averaging\.name=null cannot name a folder",
     "protocol.name=null": r"protocol\.name=null cannot name a folder",
     "init.name=null": r"init\.name=null cannot name a folder",
@@ -193,7 +251,9 @@ WRONG = {
     f"{PHOTOS} init.sha256=xyz": r"init\.sha256=xyz.*sha256",
     f"{PHOTOS} init.mean=[1,2]": r"init\.mean=\[1,2\].*three numbers",
     f"{PHOTOS} init.std=[1,0,1]": r"init\.std",
-    f"{PHOTOS} init.version=tv": r"init\.version=tv is unknown for resnet50; choose from ram_in1k, tv_in1k",
+    f"{PHOTOS} init.version=tv": (
+        r"init\.version=tv is unknown for resnet50; choose from ram_in1k, tv_in1k"
+    ),
     "trainer.steps=1e23": r"trainer\.steps=1e\+23.*integer",
     "trainer.steps=nan": r"trainer\.steps=nan.*integer",
     "trainer.steps=-1": r"trainer\.steps=-1.*integer >= 0",
@@ -212,7 +272,9 @@ WRONG = {
     "hparams=search hparams.scheme.varies=[foo]": r"hparams\.scheme\.varies: foo=.* is no integer",
     "hparams=search hparams.scheme.draws=0": r"hparams\.scheme\.draws=0 is neither",
     "selection=ood_val": r"selection\.environments.*list",
-    "backbone=mnist_cnn dataset.base=digits": r"backbone mnist_cnn takes images.*least 14 x 14.*8 x 8",
+    "backbone=mnist_cnn dataset.base=digits": (
+        r"backbone mnist_cnn takes images.*least 14 x 14.*8 x 8"
+    ),
     # datasets, sizes and hyperparameters
     "algoritm=erm": r"algoritm.*unknown.*algorithm\?",
     "hparams.lambda=1": r"hparams\.lambda.*read.*nothing.*lr",
@@ -228,7 +290,9 @@ WRONG = {
     "dataset.given=[0.9]": r"at least 2 given environments",
     "dataset.given=[]": r"dataset\.given is empty",
     "dataset.given=0.9": r"dataset",
-    "hparams.batch_size=1000": r"batch_size=1000 is larger than.* environment.*batch_size=308 or less",
+    "hparams.batch_size=1000": (
+        r"batch_size=1000 is larger than.* environment.*batch_size=308 or less"
+    ),
     "hparams.batch_size=0": r"batch_size=0 ",
     "backbone=mnist_cnn backbone.width=64": r"these are 8 x 8; use backbone=mlp",
     "backbone.width=0": r"backbone\.width=0 ",
@@ -273,7 +337,9 @@ def test_a_folder_that_cannot_be_written_is_that_of_the_typed_key() -> None:
 
 
 def test_the_key_that_was_typed_is_never_what_was_meant() -> None:
-    """Whatever is chosen: no key of one choice is offered where another was chosen that lacks it."""
+    """Whatever is chosen: no key of one choice is offered where another was chosen that lacks
+    it.
+    """
     from hydra.errors import ConfigCompositionException
 
     for key in ("backbone.width", "averaging.rule.start", "selection.environments", "protocol.k"):
@@ -305,7 +371,6 @@ def test_a_wrong_word_of_a_report(word: str, said: str) -> None:
 
 
 # ---- what a dataset brings along
-# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -357,7 +422,6 @@ def test_weights_of_resnet50_are_domainbeds_of_today_or_of_2020() -> None:
 
 
 # ---- selections that the runs of a command cannot serve
-# -------------------------------------------------------------
 
 
 def test_a_selection_that_cannot_choose_is_said_plainly(tmp_path: Path) -> None:
@@ -373,7 +437,6 @@ def test_a_selection_that_cannot_choose_is_said_plainly(tmp_path: Path) -> None:
 
 
 # ---- help
-# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,10 @@ def test_a_speed_that_is_not_known_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        {"step": 3}, {"step": -1}, {"steps": 1e999}, {"time": 1e999}, {"time": float("nan")}, {"pid": 0},
-        {"pid": 10**12}, {"steps_per_s": -1.0}, {"steps_per_s": 1e-320}, {"steps_per_s": float("nan")}, {"runs": 0}, 
+        {"step": 3}, {"step": -1}, {"steps": 1e999}, {"time": 1e999}, {"time": float("nan")},
+        {"pid": 0},
+        {"pid": 10**12}, {"steps_per_s": -1.0}, {"steps_per_s": 1e-320},
+        {"steps_per_s": float("nan")}, {"runs": 0},
         {"host": "a\nb"},
     ],
 )  # fmt: skip

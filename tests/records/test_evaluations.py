@@ -42,7 +42,8 @@ def rows(*steps: int, less: Iterable[RowKey] = ()) -> set[RowKey]:
         (Evaluations(steps=20, every=500, test_always=True, scored=SCORED), rows(20), ""),
         # a run of an earlier version, which does not say what is scored
         (Evaluations(steps=20, every=8, test_always=True), rows(8, 16, 20), ""),
-        (Evaluations(steps=20, every=8, test_always=True), rows(8, 16, 20, less=[(16, "a", "val")]), "1 row of step"),
+        (Evaluations(steps=20, every=8, test_always=True), rows(8, 16, 20, less=[(16, "a", "val")]),
+            "1 row of step"),
         # nor how often
         (Evaluations(steps=20), rows(5, 20), ""),
         (Evaluations(steps=20), rows(5, 16), "end at step 16 of 20"),
@@ -50,7 +51,8 @@ def rows(*steps: int, less: Iterable[RowKey] = ()) -> set[RowKey]:
         # nor its steps
         (Evaluations(), rows(7), ""),
         # a hostile number of evaluations takes no time
-        (Evaluations(steps=2**62, every=1, test_always=True), rows(*range(1, 9)), "end at step 8 of"),
+        (Evaluations(steps=2**62, every=1, test_always=True), rows(*range(1, 9)),
+            "end at step 8 of"),
     ],
 )  # fmt: skip
 def test_what_is_lacking(evaluations: Evaluations, there: Any, first: str) -> None:

@@ -175,7 +175,6 @@ def test_only_ordinary_files_are_opened(kind: str, tmp_path: Path) -> None:
 
 
 # ---- damage
-# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_seal_tells_any_changed_bit(tmp_path: Path) -> None:

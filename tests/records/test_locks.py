@@ -222,7 +222,8 @@ def test_a_child_by_fork_neither_frees_nor_keeps_a_lock(tmp_path: Path) -> None:
     outlive it.
     """
     code = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom dgbench.records.locks import RunLocks, is_locked\n"
+        "import os, sys, time\nfrom pathlib import Path\n"
+        "from dgbench.records.locks import RunLocks, is_locked\n"
         "folder = Path(sys.argv[1])\n"
         "with RunLocks() as claims:\n"
         "    assert claims.take(folder)\n"

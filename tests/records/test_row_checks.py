@@ -15,10 +15,10 @@ from dgbench.records.rows import IDENTITY_CHECKS, Row, RowParser, RunIdentity, p
 from tests.complaints import one_line
 
 IDENTITY = RunIdentity(
-    run="abc", dataset="sr_cmnist", variant={"ratio": 3, "groups": ["a", "b"], "augment": None}, base="digits",
-    evaluation="exact", data_seed=0, split_seed=1, given=["0.80", "0.10"], algorithm="vrex",
-    hparams={"lr": 1e-3, "clip": float("inf")}, backbone="mlp", protocol="loo", fold="1", held_out=["0.10"], seed=0,
-    code="0.1",
+    run="abc", dataset="sr_cmnist", variant={"ratio": 3, "groups": ["a", "b"], "augment": None},
+    base="digits", evaluation="exact", data_seed=0, split_seed=1, given=["0.80", "0.10"],
+    algorithm="vrex", hparams={"lr": 1e-3, "clip": float("inf")}, backbone="mlp", protocol="loo",
+    fold="1", held_out=["0.10"], seed=0, code="0.1",
 )  # fmt: skip
 GOOD = json.loads(
     Row(
@@ -95,7 +95,8 @@ BAD = [
     ("variant", None, "variant.*null.*mapping"),
     ("variant", {"a": {"b": 1}}, r'variant.*\{"b": 1\}.*text'),
     ("seed", "zero", 'seed.*"zero".*whole number.*-9223372036854775807.*9223372036854775807'),
-    ("seed", 10**30, "seed is 1000000000000000000000000000000, .*-9223372036854775807.* 9223372036854775807"),
+    ("seed", 10**30,
+        "seed is 1000000000000000000000000000000, .*-9223372036854775807.* 9223372036854775807"),
     ("given", "0.80", 'given is "0.80", not a list'),
     ("given", [["0.80"]], r'given.*item.*\["0\.80"\].*text'),
     ("given", [], r"given is \[\], not different names"),
@@ -103,7 +104,8 @@ BAD = [
     ("held_out", ["0.5"], r'held_out.*"0\.5".*given'),
     ("folds", [["0.80"]], 'fold is "1", none of its 1 folds'),
     ("folds", [0], "folds.*item.*0.*list"),
-    ("n_parameters", 1.5, r"n_parameters.*1\.5.*whole number.*-9223372036854775807.*9223372036854775807"),
+    ("n_parameters", 1.5,
+        r"n_parameters.*1\.5.*whole number.*-9223372036854775807.*9223372036854775807"),
     ("beyond", None, "beyond.*null, neither.*false"),
 ]  # fmt: skip
 
@@ -147,7 +149,8 @@ def test_every_line_is_read_as_json_reads_it(tmp_path: Path) -> None:
     other = {**GOOD, "run": "def", "hparams": {"step": 7, "x": ',"step":'}}
     old = {key: value for key, value in GOOD.items() if key not in ("together", "content")}
     lines = [
-        GOOD, {**GOOD, "step": 6}, other, {**other, "step": 8}, GOOD, {**GOOD, "future": 1}, {"future": 1, **GOOD}, old,
+        GOOD, {**GOOD, "step": 6}, other, {**other, "step": 8}, GOOD, {**GOOD, "future": 1},
+        {"future": 1, **GOOD}, old,
         {**old, "step": 9}, {**{key: GOOD[key] for key in own}, **GOOD}, dict(sorted(GOOD.items())),
         {**GOOD, "run": "last", "step": 10, "loss": 1},
     ]  # fmt: skip

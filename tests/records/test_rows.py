@@ -78,8 +78,8 @@ def test_round_trip(file: Path) -> None:
     """
     rows, problems = read_rows(file)
     own = {
-        "step": 5, "env": "0.10", "subset": "test", "env_held_out": True, "seen": 200, "wrong": 53.25, "loss": 0.1,
-        "together": None, "majority_wrong": None,
+        "step": 5, "env": "0.10", "subset": "test", "env_held_out": True, "seen": 200,
+        "wrong": 53.25, "loss": 0.1, "together": None, "majority_wrong": None,
     }  # fmt: skip
     assert problems == []
     assert rows[1] == {**asdict(IDENTITY), **own}

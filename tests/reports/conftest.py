@@ -20,9 +20,10 @@ def identity(
 ) -> RunIdentity:
     held_out = [] if fold == "full" else [GIVEN[int(fold)]]
     values: dict[str, object] = {
-        "run": f"{algorithm}-{fold}-{seed}", "dataset": "sr_cmnist", "variant": {"ratio": 3, "scale": 1},
-        "base": "digits", "evaluation": "exact", "data_seed": 0, "split_seed": 0, "given": GIVEN,
-        "algorithm": algorithm, "hparams": {"lr": 0.001}, "backbone": "mlp", "protocol": "loo", "fold": fold,
+        "run": f"{algorithm}-{fold}-{seed}", "dataset": "sr_cmnist",
+        "variant": {"ratio": 3, "scale": 1}, "base": "digits", "evaluation": "exact",
+        "data_seed": 0, "split_seed": 0, "given": GIVEN, "algorithm": algorithm,
+        "hparams": {"lr": 0.001}, "backbone": "mlp", "protocol": "loo", "fold": fold,
         "held_out": held_out, "seed": seed, "code": "0.1.0",
     }  # fmt: skip
     return RunIdentity(**{**values, **changes})  # type: ignore[arg-type]

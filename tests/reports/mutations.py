@@ -17,8 +17,9 @@ Codec = Callable[[bytes], bytes]
 
 #: values in the place of others
 ODD: tuple[Any, ...] = (
-    None, True, False, -1, 0, 1, 2, 1.5, -0.5, 1e30, -1e308, float("nan"), float("inf"), 10**30, "", "zero", "full",
-    "7", "\x1b[31mred", "\ud800", "a\nb", "_x", "$x", "a$b$\\frac{", "=1+1", "|`*<b>", "../../x", "9" * 2000, "é",
+    None, True, False, -1, 0, 1, 2, 1.5, -0.5, 1e30, -1e308, float("nan"), float("inf"), 10**30, "",
+    "zero", "full", "7", "\x1b[31mred", "\ud800", "a\nb", "_x", "$x", "a$b$\\frac{", "=1+1",
+    "|`*<b>", "../../x", "9" * 2000, "é",
     [], [1], ["a"], [["a"]], [None], {}, {"a": 1}, {"a": [[[{}]]]}, {"": None},
 )  # fmt: skip
 

@@ -27,7 +27,8 @@ TRAINING = {
     "y=water, place=land": 56,
     "y=water, place=water": 1057,
 }
-TESTED = {"y=land, place=land": (100, 99), "y=land, place=water": (100, 51), "y=water, place=land": (100, 52),
+TESTED = {"y=land, place=land": (100, 99), "y=land, place=water": (100, 51),
+    "y=water, place=land": (100, 52),
           "y=water, place=water": (100, 98)}  # fmt: skip
 
 
@@ -105,8 +106,8 @@ def published_images() -> list[EnvImages]:
             right = np.arange(n) < fine
             frames.append(pd.DataFrame({
                 "image": [f"{bird}/{i}" for i in range(n)], "label": label,
-                "predicted": np.where(right, label, 1 - label), "right": right, "confidence": 0.9, "weight": 1.0,
-                "attribute.place": place,
+                "predicted": np.where(right, label, 1 - label), "right": right, "confidence": 0.9,
+                "weight": 1.0, "attribute.place": place,
             }))  # fmt: skip
         tested.append(EnvImages(f"test_{place}", pd.concat(frames, ignore_index=True), None))
     return tested

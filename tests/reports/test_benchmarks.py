@@ -67,9 +67,9 @@ def setting(
     keys = ("dataset", "base")
     variant = {key: value for key, value in changes.items() if key not in keys}
     identity: dict[str, Any] = {
-        "dataset": "d", "variant": variant, "base": "b", "evaluation": "exact", "data_seed": 0, "split_seed": 0,
-        "given": list(given), "backbone": "n", "init": "random", "head": "random", "tuning": "ft", "seed_moves": "all",
-        "protocol": "loo", "folds": None,
+        "dataset": "d", "variant": variant, "base": "b", "evaluation": "exact", "data_seed": 0,
+        "split_seed": 0, "given": list(given), "backbone": "n", "init": "random", "head": "random",
+        "tuning": "ft", "seed_moves": "all", "protocol": "loo", "folds": None,
         **{key: value for key, value in changes.items() if key in keys},
     }  # fmt: skip
     studies = []
@@ -148,7 +148,8 @@ def test_table_6_counts_are_the_papers() -> None:
     [benchmark] = benchmarks(table_6())
     assert benchmark.axes == ("scale", "ratio")
     assert benchmark.size_axis == "scale"
-    assert [(line.values["scale"], line.values["ratio"], line.count) for line in benchmark.lines[:4]] == [
+    assert [(line.values["scale"], line.values["ratio"],
+            line.count) for line in benchmark.lines[:4]] == [
         ("1", "3", 4), ("1", "4", 5), ("1", "5", 6), ("2", "3", 8),
     ]  # fmt: skip
     assert correct_selections(benchmark)["right"].to_dict() == {"worst_gap": 25, "average": 9}

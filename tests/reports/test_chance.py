@@ -20,7 +20,6 @@ from dgbench.cli.closing import study_table, sweep_table
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.records.rows import DEFAULTS, ROW_FILE, append_rows, read_rows
-from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.chance import CLASSES, Chance, beaten, classes_of
 from dgbench.reports.document import Document
 from dgbench.reports.evaluation import Evaluation, evaluate
@@ -38,6 +37,7 @@ from dgbench.reports.render.formats import (
 )
 from tests.reports.long_frames import long_frame
 from tests.studies import make_plan
+from tools.results import packed, write_lines
 
 #: of the most frequent class, in the four given environments and elsewhere
 MAJORITY = {"0.90": 0.2, "0.85": 0.3, "0.80": 0.4, "0.10": 0.6}
@@ -401,7 +401,8 @@ def test_archives_keep_the_counts_and_older_ones_stay_readable(make: Any, tmp_pa
     old = written(make, tmp_path / "old", {"erm": 0.3}, n_classes=None, seeds=1)
     lines = packed(collect([old]))
     assert all(
-        "majority_wrong" not in line.rows and "n_classes" not in line.identity for line in lines
+        "majority_wrong" not in line["rows"] and "n_classes" not in line["run"]["identity"]
+        for line in lines
     )
     write_lines(lines, tmp_path / "old.jsonl.xz")
     assert chance_in(tmp_path / "old.jsonl.xz").by_name

@@ -79,7 +79,9 @@ def test_half_written_and_impossible_lines_are_named(make: Any, tmp_path: Path) 
 
 
 def test_a_file_of_garbage_does_not_bury_everything_else(make: Any, tmp_path: Path) -> None:
-    """16 rows, then 100 lines that are none: 20 of them one by one, and one line for the other 80."""
+    """16 rows, then 100 lines that are none:
+    20 of them one by one, and one line for the other 80.
+    """
     folder = make.write_run(tmp_path, make.identity())
     with open(folder / ROW_FILE, "a") as handle:
         handle.writelines("?\n" for _ in range(100))
@@ -403,7 +405,6 @@ def test_a_copied_folder_is_a_duplicate(make: Any, tmp_path: Path) -> None:
 
 
 # ---- code of a user's own
-# -------------------------------------------------------------------------------------------
 
 
 def text_of(make: Any, folder: Path, text: str, trained: str, fold: str = "0") -> Path:

@@ -35,8 +35,9 @@ def images(
     probability = np.array(scores, float)
     frame = pd.DataFrame(
         {
-            "image": [f"{env}/{i}.png" for i in range(len(label))], "label": label, "predicted": probability.argmax(1),
-            "right": probability.argmax(1) == label, "confidence": probability.max(1), "weight": 1.0, **columns,
+            "image": [f"{env}/{i}.png" for i in range(len(label))], "label": label,
+            "predicted": probability.argmax(1), "right": probability.argmax(1) == label,
+            "confidence": probability.max(1), "weight": 1.0, **columns,
         }
     )  # fmt: skip
     return EnvImages(env, frame, probability)
@@ -101,8 +102,8 @@ def test_small_groups_are_named_and_not_called_the_worst() -> None:
     assert worst and (worst["name"], worst["accuracy"], worst["n"]) == ("cat in a", 0.75, 12)
     groups = counts.groups().set_index("name")
     assert {name: (line["accuracy"], line["n"]) for name, line in groups.iterrows()} == {
-        "emu in a": (0, 9), "emu in a, light day": (0, 9), "cat in a": (0.75, 12), "cat in a, light day": (0.8, 10),
-        "cat in a, light night": (0.5, 2),
+        "emu in a": (0, 9), "emu in a, light day": (0, 9), "cat in a": (0.75, 12),
+        "cat in a, light day": (0.8, 10), "cat in a, light night": (0.5, 2),
     }  # fmt: skip
 
 
@@ -122,9 +123,10 @@ def write_predictions(
     (env,) = who.held_out
     classes = [*CLASSES, *(f"class {i}" for i in range(3, k))]
     about = {
-        "run": who.run, "dataset": who.dataset, "algorithm": who.algorithm, "seed": who.seed, "fold": who.fold,
-        "training": [], "held_out": list(who.held_out), "classes": classes, "root": root, "step": 200,
-        "evaluation": "last", "recipes": [{"env": env, "subset": "test", "mixture": {f"test/{env}": 1.0}}],
+        "run": who.run, "dataset": who.dataset, "algorithm": who.algorithm, "seed": who.seed,
+        "fold": who.fold, "training": [], "held_out": list(who.held_out), "classes": classes,
+        "root": root, "step": 200, "evaluation": "last",
+        "recipes": [{"env": env, "subset": "test", "mixture": {f"test/{env}": 1.0}}],
     }  # fmt: skip
     lines = []
     for i, fine in enumerate(right):
@@ -133,8 +135,8 @@ def write_predictions(
         rest = [c for c in range(min(k, 10)) if c != predicted]
         lines.append(
             {
-                "image": f"{env}/{i}.png", "eval_set": f"test/{env}", "env": env, "subset": "test", "label": label,
-                "predicted": predicted, "top": [predicted, *rest],
+                "image": f"{env}/{i}.png", "eval_set": f"test/{env}", "env": env, "subset": "test",
+                "label": label, "predicted": predicted, "top": [predicted, *rest],
                 "probability": [0.5 + 0.04 * i, *[(0.5 - 0.04 * i) / len(rest)] * len(rest)],
             }
         )  # fmt: skip
@@ -147,7 +149,9 @@ def write_predictions(
 
 @pytest.fixture
 def study(make: SimpleNamespace, tmp_path: Path) -> Path:
-    """erm gets images 0..5 right in seed 0 and 0..7 in seed 1, vrex 4..9; one held-out environment."""
+    """erm gets images 0..5 right in seed 0 and 0..7 in seed 1, vrex 4..9;
+    one held-out environment.
+    """
     for algorithm, seed, fine in (
         ("erm", 0, range(6)),
         ("erm", 1, range(8)),
@@ -265,8 +269,9 @@ def test_accuracy_is_that_of_the_rows(
     else:
         root = image_tree(**{env: {"cat": 14, "dog": 11} for env in "abc"})
         trained = make_study(
-            tmp_path, "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=16", "backbone=mnist_cnn",
-            f"paths.cache_dir={tmp_path / 'cache'}", "trainer.device=cpu", "hparams.batch_size=4", *steps,
+            tmp_path, "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=16",
+            "backbone=mnist_cnn", f"paths.cache_dir={tmp_path / 'cache'}", "trainer.device=cpu",
+            "hparams.batch_size=4", *steps,
         )  # fmt: skip
     train_study(trained)
     found = document(trained.folder)

@@ -15,8 +15,10 @@ def test_the_first_occurrence_alone_in_the_order_of_the_page() -> None:
     explain = Explained(WORDS)
     first = str(explain("The worst+gap over held-out environments; again worst+gap."))
     assert first == (
-        'The <dfn tabindex="0" aria-describedby="word-worst_gap" data-meaning="Worst + &#34;gap&#34;.">worst+gap</dfn> '
-        'over <dfn tabindex="0" aria-describedby="word-held_out_environment" data-meaning="Not trained on.">held-out '
+        'The <dfn tabindex="0" aria-describedby="word-worst_gap" '
+        'data-meaning="Worst + &#34;gap&#34;.">worst+gap</dfn> '
+        'over <dfn tabindex="0" aria-describedby="word-held_out_environment" '
+        'data-meaning="Not trained on.">held-out '
         "environments</dfn>; again worst+gap."
     )
     assert str(explain("No worst+gap here.")) == "No worst+gap here."

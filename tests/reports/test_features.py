@@ -30,8 +30,8 @@ def kept(shared_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the evaluated rows of two runs, with features of up to 6 images an environment."""
     place = tmp_path_factory.mktemp("features")
     words = [
-        "dataset=image_folder", f"dataset.root={shared_tree}", "dataset.image_size=16", "trainer.device=cpu",
-        f"dataset.cache_dir={place / 'cache'}",
+        "dataset=image_folder", f"dataset.root={shared_tree}", "dataset.image_size=16",
+        "trainer.device=cpu", f"dataset.cache_dir={place / 'cache'}",
     ]  # fmt: skip
     trained = dgbench.train([*words, *WORDS, "protocol.folds=[0,2]"], place / "trained")
     found = dgbench.evaluate(trained.folders, features=6, output=place / "rows")

@@ -29,8 +29,6 @@ from dgbench.analysis.selection import Last
 from dgbench.data.datasets.features import columns_of
 from dgbench.errors import DgbenchError
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
-from dgbench.reports.archive.entries import pack
-from dgbench.reports.archive.upkeep import check_archive, check_entry, index_files, write_index
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
@@ -38,8 +36,9 @@ from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.render.formats import active_markup, csv_text, write
 from dgbench.reports.results import measures, results
 from dgbench.reports.slices.features import FeaturesReport
-from tests.reports.archive.conftest import fill_in, write_study
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
+from tests.tools.conftest import fill_in, write_study
+from tools.results import check_archive, check_entry, index_files, pack, write_index
 
 SECONDS, BYTES = 20, 500_000_000
 HUGE, LONGER = 10**400, "9" * 5000  # Python reads the first and refuses the second
@@ -132,7 +131,7 @@ ARCHIVES: dict[str, tuple[str, Callable[[Path], bytes]]] = {
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_archives(entry: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # or a good run is read again for half a minute
-    monkeypatch.setattr("dgbench.records.files.ALWAYS", 2_000_000)
+    monkeypatch.setattr("dgbench.records.files.ALWAYS_ALLOWED", 2_000_000)
     file, (said, make) = entry / "rows.jsonl.xz", ARCHIVES[name]
     file.write_bytes(make(file))
     message = refusal(lambda: collect([file]))
@@ -155,9 +154,12 @@ def put(value: Any, *place: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     "place",
     [
-        *(("rows", name) for name in ("step", "seen", "wrong", "loss")), ("run", "row_count"), ("run", "last_step"),
-        *(("run", "identity", name) for name in ("seed", "draw", "trial", "data_seed", "n_parameters")),
-        ("run", "identity", "hparams", "lr"), ("run", "identity", "variant", "scale"), ("spec", "seed"),
+        *(("rows", name) for name in ("step", "seen", "wrong", "loss")), ("run", "row_count"),
+        ("run", "last_step"),
+        *(("run", "identity", name) for name in ("seed", "draw", "trial", "data_seed",
+                "n_parameters")),
+        ("run", "identity", "hparams", "lr"), ("run", "identity", "variant", "scale"),
+        ("spec", "seed"),
     ],
 )  # fmt: skip
 def test_a_number_of_400_digits_costs_its_packed_run_only(
@@ -262,10 +264,12 @@ def test_descriptions_of_entries(entry: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a <!-- b", "</details>", "<svg/onload=alert(1)>",
-        "[a](javascript:alert(1))", "[a]( JavaScript:alert(1))", "[a](\n javascript:alert(1))", "[a](data:text/html,b)",
-        "[a](&#106;avascript:alert(1))", "[a](java\\script:alert(1))", "[a]: javascript:alert(1)", "[a](file:///etc)",
-        "[a](<javascript:alert(1)>)", "<javascript:alert(1)>", "![a](vbscript:b)", "`\n\n<b>\n\n`",
+        "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a <!-- b", "</details>",
+        "<svg/onload=alert(1)>", "[a](javascript:alert(1))", "[a]( JavaScript:alert(1))",
+        "[a](\n javascript:alert(1))", "[a](data:text/html,b)",
+        "[a](&#106;avascript:alert(1))", "[a](java\\script:alert(1))", "[a]: javascript:alert(1)",
+        "[a](file:///etc)", "[a](<javascript:alert(1)>)", "<javascript:alert(1)>",
+        "![a](vbscript:b)", "`\n\n<b>\n\n`",
     ],
 )  # fmt: skip
 def test_what_an_entry_says_of_itself_is_text(entry: Path, text: str) -> None:

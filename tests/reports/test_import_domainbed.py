@@ -46,8 +46,10 @@ def record(step: int, accuracies: list[float], **args: Any) -> Record:
         "trial_seed": 0,
         "seed": 5,
     }
-    return {"args": {**base, **args}, "hparams": {"lr": 1e-4 * (1 + args.get("hparams_seed", 0))}, "step": step,
-            "epoch": step / 10, "loss": 0.5, **dict(zip(keys, accuracies, strict=True))}  # fmt: skip
+    return {"args": {**base, **args}, "hparams": {"lr": 1e-4 * (1 + args.get("hparams_seed", 0))},
+        "step": step,
+            "epoch": step / 10, "loss": 0.5,
+            **dict(zip(keys, accuracies, strict=True))}  # fmt: skip
 
 
 def write_run(folder: Path, records: list[Record], done: bool = True) -> Path:
@@ -92,7 +94,8 @@ def make_sweep(root: Path, datasets: tuple[str, ...] = ("PACS", "VLCS")) -> list
                                 values[3] = math.nan
                             if (trial, draw, test_envs) == (0, 0, [2, 3]) and step == 600:
                                 continue  # a pair that lacks a step
-                            run.append(record(step, values, dataset=dataset, algorithm=algorithm, trial_seed=trial,
+                            run.append(record(step, values, dataset=dataset, algorithm=algorithm,
+                                    trial_seed=trial,
                                               hparams_seed=draw, test_envs=written))  # fmt: skip
                         write_run(root / f"{len(records):05d}_{dice.random():.6f}", run)
                         records += run
@@ -266,7 +269,9 @@ def test_missing_runs_are_named_with_the_fix(sweep: Any) -> None:
 
 
 def test_measures_of_an_imported_sweep(sweep: Any) -> None:
-    """worst+gap of ERM's chosen draws; no model of all environments, so no ideal, with the reason."""
+    """worst+gap of ERM's chosen draws; no model of all environments, so no ideal,
+    with the reason.
+    """
     root, records = sweep
     collection = read_domainbed(root)
     evaluation = evaluate(select_runs(collection, TrainVal()))
@@ -296,7 +301,8 @@ def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
     write_run(tmp_path / "d", [])
     found = read_domainbed(tmp_path)
     assert sorted((p.kind, Path(p.where).name) for p in found.problems) == [
-        ("dropped line", "results.jsonl:4"), ("dropped line", "results.jsonl:5"), ("dropped line", "results.jsonl:6"),
+        ("dropped line", "results.jsonl:4"), ("dropped line", "results.jsonl:5"),
+        ("dropped line", "results.jsonl:6"),
         ("duplicate", "b"), ("no done marker", "c"), ("repeated records", "results.jsonl"),
         ("run without records", "d"),
     ]  # fmt: skip
@@ -383,7 +389,9 @@ def merged(run: list[Record]) -> Record:
 
 
 def test_the_second_training_of_train_autolr_is_the_result(tmp_path: Path) -> None:
-    """Of three draws the one counts whose first training ended with the best validation accuracy."""
+    """Of three draws the one counts whose first training ended with the best validation
+    accuracy.
+    """
     runs = auto_lr_sweep(tmp_path)
     collection = read_domainbed(tmp_path)
     assert collection.problems == []
@@ -424,7 +432,8 @@ def test_what_cannot_be_used_of_a_second_training_is_named(tmp_path: Path) -> No
     )
     collection = read_domainbed(tmp_path)
     assert [(p.kind, Path(p.where).name) for p in collection.problems] == [
-        *[("dropped line", f"results.jsonl:{number}") for number in (1, 5, 6, 7)], ("folder left out", "b"),
+        *[("dropped line", f"results.jsonl:{number}") for number in (1, 5, 6, 7)],
+        ("folder left out", "b"),
     ]  # fmt: skip
     assert collection.rows["accuracy"].tolist() == [0.7, 0.5, 0.8, 0.5, 0.9, 0.5]
 

@@ -37,13 +37,15 @@ def records(algorithm: str, seed: int, dice: random.Random, **args: Any) -> list
             outs = [round(0.5 + 0.2 * dice.random(), 6) for _ in range(3)]
             test_in = round(0.5 + 0.2 * dice.random(), 6)
             record: Record = {
-                "args": {"algorithm": algorithm, "dataset": "HTP", "name": f"{algorithm}_{seed}", "seed": seed,
-                         "real_test_envs": [fold], "test_envs": [[0], [1], [2]], "trial_seed": seed, "steps": 501,
-                         "checkpoint_freq": 100, "evalmode": "fast", "model_save": None, **args},
+                "args": {"algorithm": algorithm, "dataset": "HTP", "name": f"{algorithm}_{seed}",
+                    "seed": seed,
+                         "real_test_envs": [fold], "test_envs": [[0], [1], [2]], "trial_seed": seed,
+                         "steps": 501, "checkpoint_freq": 100, "evalmode": "fast",
+                         "model_save": None, **args},
                 f"env{fold}_in": test_in,
                 **{f"env{env}_out": outs[env] for env in range(3)},
-                "hparams": HPARAMS, "step": step, "loss": 0.6, "test_in": test_in, "test_out": outs[fold],
-                "train_in": 0.0, "train_out": (sum(outs) - outs[fold]) / 2,
+                "hparams": HPARAMS, "step": step, "loss": 0.6, "test_in": test_in,
+                "test_out": outs[fold], "train_in": 0.0, "train_out": (sum(outs) - outs[fold]) / 2,
             }  # fmt: skip
             lines.append(record)
     return lines

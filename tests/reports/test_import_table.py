@@ -24,8 +24,8 @@ from dgbench.analysis.selection import Last, TrainVal
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import identity_keys
 from dgbench.reports.evaluation import evaluate
+from dgbench.reports.importers.columns import ALIASES
 from dgbench.reports.importers.domainbed import read_domainbed
-from dgbench.reports.importers.frames import ALIASES
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.leaderboards import leaderboards

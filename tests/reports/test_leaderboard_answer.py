@@ -32,7 +32,8 @@ def board_of(make: Any, root: Path, **datasets: Accuracies) -> Leaderboard:
             for seed, accuracy in enumerate(by_seed):
                 for fold, env in enumerate(("a", "b")):
                     name = f"{dataset}-{algorithm}-{seed}-{fold}"
-                    who = make.identity(algorithm, str(fold), seed, dataset=dataset, variant={}, given=["a", "b"],
+                    who = make.identity(algorithm, str(fold), seed, dataset=dataset, variant={},
+                        given=["a", "b"],
                                         held_out=[env], run=name)  # fmt: skip
                     make.write_run(
                         root, who, lambda e, s, right=accuracy: 1 - right, folder=name, grid=[]

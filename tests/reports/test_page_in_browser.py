@@ -23,8 +23,9 @@ BROWSER = next(
     (p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None
 )
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-component-update",
-    "--disable-background-networking", "--disable-sync", "--hide-scrollbars", "--enable-logging=stderr", "--dump-dom",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-component-update", "--disable-background-networking", "--disable-sync",
+    "--hide-scrollbars", "--enable-logging=stderr", "--dump-dom",
 )  # fmt: skip
 
 pytestmark = [
@@ -45,9 +46,10 @@ ASK = """<script>
 addEventListener("load", async () => {
   const answer = {heard: window.heard, tables: []};
   for (const table of document.querySelectorAll("table")) {
-    const heads = table.tHead.rows[0].cells, head = heads[heads.length - 1], column = heads.length - 1;
+    const heads = table.tHead.rows[0].cells, column = heads.length - 1, head = heads[column];
     const read = () => Array.from(table.tBodies[0].rows, row => row.cells[column].dataset.key);
-    const found = {title: table.parentNode.getAttribute("aria-label"), number: head.classList.contains("number")};
+    const title = table.parentNode.getAttribute("aria-label");
+    const found = {title: title, number: head.classList.contains("number")};
     head.querySelector("button").click();
     found.up = read(); found.first = head.getAttribute("aria-sort");
     head.querySelector("button").click();
@@ -61,15 +63,17 @@ addEventListener("load", async () => {
     await later(100);
     return folded.open && element.getBoundingClientRect().bottom > 0;
   };
-  const whole = document.querySelector("details.whole"), item = document.querySelector("section:not(.leading) .item");
+  const whole = document.querySelector("details.whole");
+  const item = document.querySelector("section:not(.leading) .item");
   answer.whole = await to(whole && whole.parentNode, whole);
   answer.item = await to(item, item);
   const links = [...document.querySelectorAll("a[href^='#']")];
   answer.links = links.length;
-  answer.dead = links.map(a => a.getAttribute("href").slice(1)).filter(name => !document.getElementById(name));
+  const names = links.map(a => a.getAttribute("href").slice(1));
+  answer.dead = names.filter(name => !document.getElementById(name));
   const meaning = dfn => document.getElementById(dfn.getAttribute("aria-describedby")).textContent;
-  answer.words = Array.from(
-    document.querySelectorAll("dfn"), dfn => [dfn.textContent, dfn.dataset.meaning === meaning(dfn)]);
+  const word = dfn => [dfn.textContent, dfn.dataset.meaning === meaning(dfn)];
+  answer.words = Array.from(document.querySelectorAll("dfn"), word);
   const framed = async (page, width, height) => {
     const frame = document.createElement("iframe");
     frame.width = width; frame.height = height; frame.style.border = 0; frame.srcdoc = page;
@@ -83,12 +87,16 @@ addEventListener("load", async () => {
   answer.boxes = Array.from(phone.querySelectorAll(".box"), box => {
     const inner = box.firstElementChild, goes_on = inner.scrollWidth > inner.clientWidth + 1;
     inner.scrollLeft = 40;
-    const first = inner.querySelector("tbody th"), left = first && first.getBoundingClientRect().left;
+    const first = inner.querySelector("tbody th");
+    const left = first && first.getBoundingClientRect().left;
     return {shaded: box.classList.contains("right"), goes_on,
             moved: first ? Math.abs(left - inner.getBoundingClientRect().left - 1) : 0};
   });
   const laptop = await framed(window.original, 1280, 800);
-  const bottom = where => { const e = laptop.querySelector(where); return e && e.getBoundingClientRect().bottom; };
+  const bottom = where => {
+    const e = laptop.querySelector(where);
+    return e && e.getBoundingClientRect().bottom;
+  };
   answer.first = [".leading > .answer", ".leading svg", ".leading .first table"].map(bottom);
   answer.wide = laptop.documentElement.scrollWidth;
   laptop.defaultView.scrollTo(0, laptop.documentElement.scrollHeight);

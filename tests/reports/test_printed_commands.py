@@ -41,8 +41,8 @@ class Sure(TrainVal):
 """
 SELECTION_YAML = "# Mine.\n_target_: own.Sure\nmargin: 0.0  # not used\n"
 SHORT = (
-    "dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10", "trainer.device=cpu",
-    "hparams.lr=0.01",
+    "dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10",
+    "trainer.device=cpu", "hparams.lr=0.01",
 )  # fmt: skip
 ONE_WORKER = ("hydra/launcher=local", "hydra.launcher.workers=1")
 FOLDER = "my runs, old"  # of runs: a name that a list of Hydra reads as two

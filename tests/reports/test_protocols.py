@@ -87,7 +87,6 @@ def tables(document: Document) -> dict[str, Table]:
 
 
 # ---- the closing table
-# ------------------------------------------------------------------------------------------
 
 
 def test_groups(make: Any) -> None:
@@ -96,7 +95,8 @@ def test_groups(make: Any) -> None:
     """
     text = study_table(folds(make, "multi_test", MULTI_TEST), Last())
     assert lines(text)[2:6] == [
-        ["0", "a", "5", "10.0"], ["0", "b", "5", "20.0"], ["1", "c", "5", "30.0"], ["1", "d", "5", "80.0"],
+        ["0", "a", "5", "10.0"], ["0", "b", "5", "20.0"], ["1", "c", "5", "30.0"],
+        ["1", "d", "5", "80.0"],
     ]  # fmt: skip
     assert [value(text, name) for name in ("average", "worst", "gap", "worst+gap", "ideal")] == [
         "35.0", "80.0", "70.0", "-", "-",
@@ -185,7 +185,6 @@ def test_many_folds_with_one_reason_are_told_once(make: Any) -> None:
 
 
 # ---- reports
-# ----------------------------------------------------------------------------------------------------
 
 
 def test_measures(make: Any, tmp_path: Path) -> None:
@@ -274,7 +273,8 @@ def test_leakage_over_two_test_domains(make: Any, tmp_path: Path) -> None:
     for draw, errors in enumerate([[0.3, 0.4], [0.1, 0.2]]):
         plan = {"0": (["a", "b"], [["a", "b"]], errors)}
         folds(make, "multi_test", plan, tmp_path, draw=draw, hparams={"lr": draw}, run=f"m{draw}")
-        folds(make, "target_oracle", plan | {"0": (["c", "d"], [["a", "b"]], errors)}, tmp_path, draw=draw,
+        folds(make, "target_oracle", plan | {"0": (["c", "d"], [["a", "b"]], errors)}, tmp_path,
+            draw=draw,
               hparams={"lr": draw}, run=f"o{draw}")  # fmt: skip
     document = LeakageReport()(collect([tmp_path]), TrainVal())
     (section,) = document.sections

@@ -25,20 +25,21 @@ from dgbench.analysis.selection import Last
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.locks import is_locked
 from dgbench.records.rows import SUBSETS
-from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.commands import filling_command
 from dgbench.reports.reading.folders import Problem, RunFolder, fold_of
-from dgbench.reports.reading.shifts import read_shifts, shift_settings
+from dgbench.reports.reading.shift_settings import shift_settings
+from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.render.formats import write
 from dgbench.reports.results import measures, results
 from dgbench.reports.slices.status import run_states, status_text
 from dgbench.shift.report import ShiftReport
 from tests.reports.mutations import mutated
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
+from tools.results import packed, write_lines
 
 pytestmark = pytest.mark.slow
 CASES = int(os.environ.get("DGBENCH_FUZZ_CASES", 4000))

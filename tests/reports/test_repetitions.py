@@ -12,7 +12,8 @@ from dgbench.reports.reading.selected import algorithm_labels
 
 
 def who(**changes: Any) -> dict[str, Any]:
-    keys = ("dataset", "variant", "base", "evaluation", "data_seed", "given", "backbone", "init", "head", "tuning",
+    keys = ("dataset", "variant", "base", "evaluation", "data_seed", "given", "backbone", "init",
+        "head", "tuning",
             "protocol")  # fmt: skip
     own = {
         "split_seed": 0,

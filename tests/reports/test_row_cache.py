@@ -17,9 +17,9 @@ import pytest
 from dgbench.analysis.selection import Last
 from dgbench.records.rows import ROW_FILE, append_rows
 from dgbench.reports.evaluation import evaluate
-from dgbench.reports.reading import row_files as row_cache
+from dgbench.reports.reading import row_cache, row_files
 from dgbench.reports.reading.collect import Collection, collect
-from dgbench.reports.reading.row_files import CACHE_FILE
+from dgbench.reports.reading.row_cache import CACHE_FILE
 from dgbench.reports.reading.selected import select_runs
 
 
@@ -28,7 +28,7 @@ def root(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three runs an hour old, one with a torn line, one resumed by other code; a cache is worth it
     from a byte on.
     """
-    monkeypatch.setattr(row_cache, "WORTH", 1)
+    monkeypatch.setattr(row_cache, "WORTH_CACHING", 1)
     root = tmp_path / "runs"
     for fold in ("0", "1", "full"):
         make.write_run(root / "study", make.identity(fold=fold), together=3)
@@ -195,7 +195,8 @@ def test_a_cache_of_other_rows_is_named_and_made_again(
     """A copy, or a disk that was put back, gives other rows the size and the times of those that
     were read.
     """
-    monkeypatch.setattr(row_cache, "_stamp", lambda about: (about.st_size, 0, 0))
+    for module in (row_cache, row_files):
+        monkeypatch.setattr(module, "stamp_of", lambda about: (about.st_size, 0, 0))
     collect([root], cache=True)
     other = root / "study" / "erm_seed0_foldfull" / ROW_FILE
     other.write_text(other.read_text().replace('"wrong":250.0', '"wrong":777.0'))
@@ -235,19 +236,19 @@ def test_a_folder_that_cannot_be_written_gets_none(
 
 def test_few_rows_are_not_worth_a_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = sum(file.stat().st_size for file in root.rglob(ROW_FILE))
-    monkeypatch.setattr(row_cache, "WORTH", size + 1)
+    monkeypatch.setattr(row_cache, "WORTH_CACHING", size + 1)
     collect([root], cache=True)
     assert not (root / CACHE_FILE).exists()
-    monkeypatch.setattr(row_cache, "WORTH", size)
+    monkeypatch.setattr(row_cache, "WORTH_CACHING", size)
     collect([root], cache=True)
     assert (root / CACHE_FILE).exists()
 
 
 AT_ONCE = """
 import sys
-from dgbench.reports.reading import row_files as row_cache
+from dgbench.reports.reading import row_cache
 from dgbench.reports.reading.collect import collect
-row_cache.WORTH, row_cache._version = 1, lambda: sys.argv[2]
+row_cache.WORTH_CACHING, row_cache._version = 1, lambda: sys.argv[2]
 for _ in range(20):
     found = collect([sys.argv[1]], cache=True)
     print(len(found.runs), len(found.rows))

@@ -34,7 +34,9 @@ def test_by_hand() -> None:
 
 
 def test_one_model_trained_on_some() -> None:
-    """c and d are held out; the ideal is the largest error anywhere; worst+gap is of other models."""
+    """c and d are held out; the ideal is the largest error anywhere;
+    worst+gap is of other models.
+    """
     scored = dgbench.score(TRUE, PREDICTED, WHERE, given=["a", "b"])
     measures = scored.loc["measure"]
     assert measures["error"][["average", "worst", "gap", "ideal"]].tolist() == [0.5, 1.0, 1.0, 1.0]
@@ -113,7 +115,8 @@ def test_the_interval_of_the_worst_group_allows_for_its_choice() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [np.array, torch.tensor, pd.Series, tuple, lambda v: torch.tensor(v, dtype=torch.float32, requires_grad=True),
+    [np.array, torch.tensor, pd.Series, tuple,
+        lambda v: torch.tensor(v, dtype=torch.float32, requires_grad=True),
      lambda v: pd.Series(v, dtype="category"), lambda v: [f"class {each}" for each in v]],
 )  # fmt: skip
 def test_whatever_holds_them(kind: Any) -> None:
@@ -178,7 +181,8 @@ def test_a_file_of_predictions(tmp_path: Path) -> None:
     about = {"classes": ["x", "y"], "training": ["a", "b"], "held_out": ["c", "d"]}
     columns = schema(about, ["place"])
     lines = [
-        {"image": str(at), "eval_set": "s", "env": env, "subset": subset, "label": label, "predicted": predicted,
+        {"image": str(at), "eval_set": "s", "env": env, "subset": subset, "label": label,
+            "predicted": predicted,
          "top": [0], "probability": [1.0], "attribute.place": env.upper()}
         for subset in ("val", "test")
         for at, (env, label, predicted) in enumerate(zip(WHERE, TRUE, PREDICTED, strict=True))

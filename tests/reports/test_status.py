@@ -70,8 +70,9 @@ def test_what_every_mark_means(tmp_path: Path) -> None:
     )
     marked = states(tmp_path)
     assert {name: state for name, (state, _) in marked.items()} == {
-        "done": "done", "failed": "failed", "running": "running", "begins": "running", "stopped": "interrupted",
-        "early": "interrupted", "configured": "waiting", "never": "waiting", "far": "waiting",
+        "done": "done", "failed": "failed", "running": "running", "begins": "running",
+        "stopped": "interrupted", "early": "interrupted", "configured": "waiting",
+        "never": "waiting", "far": "waiting",
     }  # fmt: skip
     assert (
         marked["failed"][1] == "loss became nan at step 3"
@@ -376,7 +377,8 @@ def test_status_needs_no_torch() -> None:
         "import sys\nfrom dgbench.cli.report import report\n"
         "sys.argv = ['report.py', 'report=status', 'runs=[absent]']\n"
         "try:\n    report()\nexcept SystemExit as stop:\n    assert stop.code == 1\n"
-        "print(sorted({'torch', 'pytorch_lightning', 'pandas', 'matplotlib', 'sklearn'} & set(sys.modules)))"
+        "heavy = {'torch', 'pytorch_lightning', 'pandas', 'matplotlib', 'sklearn'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stdout.strip() == "[]", ended.stderr

@@ -1,4 +1,6 @@
-"""Samples without random numbers, of which all values were worked out by a second implementation."""
+"""Samples without random numbers, of which all values were worked out by a second
+implementation.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ def waves(n: int, m: int, phase: float = 0.0) -> np.ndarray:
 
 
 def two_sides() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """p and q, (40, 2) each, not standardized, and the labels (40,) of both: both kinds of shift."""
+    """p and q, (40, 2) each, not standardized, and the labels (40,) of both:
+    both kinds of shift.
+    """
     y = np.arange(40) % 2
     p, q = waves(40, 2), waves(40, 2, 1.0)
     p[:, 0] += 1.5 * (2 * y - 1)

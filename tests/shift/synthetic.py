@@ -17,10 +17,10 @@ def shift_identity(
     dataset: str = "pacs", given: Sequence[str] = ("a", "b", "c"), **changes: Any
 ) -> ShiftIdentity:
     values: dict[str, Any] = {
-        "run": f"{dataset}-hash", "dataset": dataset, "variant": {}, "base": dataset, "evaluation": "sampled",
-        "data_seed": 0, "split_seed": 0, "given": list(given), "content": "", "backbone": "resnet18",
-        "init": "supervised", "features": "frozen", "images": "all", "estimator": "joint", "settings": JOINT,
-        "seed": 0, "code": "0.1.0",
+        "run": f"{dataset}-hash", "dataset": dataset, "variant": {}, "base": dataset,
+        "evaluation": "sampled", "data_seed": 0, "split_seed": 0, "given": list(given),
+        "content": "", "backbone": "resnet18", "init": "supervised", "features": "frozen",
+        "images": "all", "estimator": "joint", "settings": JOINT, "seed": 0, "code": "0.1.0",
     }  # fmt: skip
     return ShiftIdentity(**{**values, **changes})
 
@@ -40,9 +40,10 @@ def shift_row(
     )
     p = [env for env in who.given if env != sides[1]] if pair.isdecimal() else [sides[0]]
     fields: dict[str, Any] = {
-        "pairs": "each" if "|" in pair else "folds" if pair.isdecimal() else "reference", "pair": pair, "p": p,
-        "q": [sides[1]], "kind": "trial", "number": 0, "null": "none", "n": [500, 500], "classes": ["x", "y"],
-        "dropped": {}, "values": dict(values or {}), "diagnostics": {"accuracy": 0.8}, "seconds": 1.0,
+        "pairs": "each" if "|" in pair else "folds" if pair.isdecimal() else "reference",
+        "pair": pair, "p": p, "q": [sides[1]], "kind": "trial", "number": 0, "null": "none",
+        "n": [500, 500], "classes": ["x", "y"], "dropped": {}, "values": dict(values or {}),
+        "diagnostics": {"accuracy": 0.8}, "seconds": 1.0,
     }  # fmt: skip
     return ShiftRow(identity=who, **{**fields, **changes})
 

@@ -1,4 +1,6 @@
-"""The bisection of both thresholds, on densities whose shift is a known function of the thresholds."""
+"""The bisection of both thresholds, on densities whose shift is a known function of the
+thresholds.
+"""
 
 from __future__ import annotations
 

@@ -139,10 +139,10 @@ def test_a_users_folder_with_a_class_too_few(command: Any, tmp_path: Path, image
     """Rows for the pairs that can be estimated, one line for the one that cannot."""
     root = image_tree(a={"cat": 24, "dog": 24}, b={"cat": 24, "dog": 24}, c={"cat": 24, "dog": 3})
     ended = command(
-        "shift.py", "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=8", "backbone=mlp",
-        "backbone.width=8", "init=random", "pairs=each", "trials=1", "halves=0", "trainer.device=cpu",
-        "estimator=[joint,distances]", *JOINT, "estimator.distances.permutations=0", f"cache_dir={tmp_path}/cache",
-        cwd=tmp_path,
+        "shift.py", "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=8",
+        "backbone=mlp", "backbone.width=8", "init=random", "pairs=each", "trials=1", "halves=0",
+        "trainer.device=cpu", "estimator=[joint,distances]", *JOINT,
+        "estimator.distances.permutations=0", f"cache_dir={tmp_path}/cache", cwd=tmp_path,
     )  # fmt: skip
     assert ended.code == 0, ended.err
     assert "a against c" in ended.err
@@ -163,9 +163,9 @@ def test_networks_that_learn_with_the_estimator(
     assert digits.code == 0, digits.err
     root = image_tree(a={"cat": 60, "dog": 60}, b={"cat": 60, "dog": 60})
     images = command(
-        "shift.py", "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=32", "backbone=resnet18",
-        "init=random", *few, "estimator=ood_bench", "estimator.ood_bench.bottleneck=2", "trainer.device=cpu",
-        cwd=tmp_path,
+        "shift.py", "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=32",
+        "backbone=resnet18", "init=random", *few, "estimator=ood_bench",
+        "estimator.ood_bench.bottleneck=2", "trainer.device=cpu", cwd=tmp_path,
     )  # fmt: skip
     assert images.code == 0, images.err
     rows = rows_under(tmp_path / "outputs")
@@ -185,8 +185,9 @@ def test_frechet_against_a_folder_and_its_moments(
     for link in ("cats", "the same cats"):
         (reference / link).symlink_to(elsewhere / "all")
     common = (
-        "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=8", "backbone=mlp", "backbone.width=8",
-        "init=random", "trials=1", "halves=0", "trainer.device=cpu", "estimator=frechet", "cache_dir=null",
+        "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=8", "backbone=mlp",
+        "backbone.width=8", "init=random", "trials=1", "halves=0", "trainer.device=cpu",
+        "estimator=frechet", "cache_dir=null",
     )  # fmt: skip
     ended = command("shift.py", *common, f"estimator.frechet.reference={reference}", cwd=tmp_path)
     assert ended.code == 0, ended.err

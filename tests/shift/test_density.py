@@ -258,7 +258,9 @@ def with_novel_shares(a: float, b: float, options: Options) -> DensityShift:
 
 @pytest.mark.parametrize(("a", "b", "div"), [(0, 0, 0), (0.2, 0.5, 0.03), (1, 1, 1)])
 def test_diversity_of_a_share_of_the_images_is_hardly_seen(a: float, b: float, div: float) -> None:
-    """The truth is (a + b) / 2, 0.35 in the second case: near 0 both densities count as positive."""
+    """The truth is (a + b) / 2, 0.35 in the second case:
+    near 0 both densities count as positive.
+    """
     assert with_novel_shares(a, b, {"n_points": 3000}).div == pytest.approx(div, abs=0.03)
 
 

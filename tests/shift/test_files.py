@@ -1,4 +1,6 @@
-"""``shifts.jsonl`` files under a folder: each estimate once, and whatever cannot be used is named."""
+"""``shifts.jsonl`` files under a folder:
+each estimate once, and whatever cannot be used is named.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def test_rows_are_found_in_every_folder_but_hidden_ones(tmp_path: Path) -> None:
 
 
 def test_equal_rows_of_two_folders_count_once(tmp_path: Path) -> None:
-    """The copy lacks a pair, so the other folder is used; the code version makes no other estimate."""
+    """The copy lacks a pair, so the other folder is used;
+    the code version makes no other estimate.
+    """
     kept = write_shifts(tmp_path, ROWS, "b_whole")
     write_shifts(
         tmp_path,

@@ -1,4 +1,6 @@
-"""Our kernel density estimate against scipy's, and what is done about directions without variance."""
+"""Our kernel density estimate against scipy's,
+and what is done about directions without variance.
+"""
 
 from __future__ import annotations
 

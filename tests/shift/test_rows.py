@@ -11,14 +11,15 @@ import pytest
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow, append_shift_rows, read_shift_rows
 
 IDENTITY = ShiftIdentity(
-    run="0123456789ab", dataset="pacs", variant={"image_size": 64}, base="files", evaluation="sampled", data_seed=0,
-    split_seed=0, given=["art", "photo"], backbone="resnet18", init="random", features="frozen", images="all",
-    estimator="joint", settings={"delta": 0.05}, seed=0, code="1",
+    run="0123456789ab", dataset="pacs", variant={"image_size": 64}, base="files",
+    evaluation="sampled", data_seed=0, split_seed=0, given=["art", "photo"], backbone="resnet18",
+    init="random", features="frozen", images="all", estimator="joint", settings={"delta": 0.05},
+    seed=0, code="1",
 )  # fmt: skip
 ROW = ShiftRow(
-    identity=IDENTITY, pairs="each", pair="art|photo", p=["art"], q=["photo"], kind="trial", number=0, null="none",
-    n=[30, 30], classes=["dog", "cat"], dropped={"horse": [2, 40]}, values={"div": 0.5}, diagnostics={"ess": 3.0},
-    seconds=1.5,
+    identity=IDENTITY, pairs="each", pair="art|photo", p=["art"], q=["photo"], kind="trial",
+    number=0, null="none", n=[30, 30], classes=["dog", "cat"], dropped={"horse": [2, 40]},
+    values={"div": 0.5}, diagnostics={"ess": 3.0}, seconds=1.5,
 )  # fmt: skip
 
 

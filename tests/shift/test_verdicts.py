@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from dgbench.analysis.shift_verdicts import Estimate, verdict_kind
+from dgbench.analysis.shift_verdicts import MeanEstimate, verdict_kind
 from dgbench.errors import ConfigError
 from dgbench.records.shift_rows import ShiftRow
-from dgbench.reports.reading.shifts import (
+from dgbench.reports.reading.shift_settings import (
     ALL_PAIRS,
     DIAGNOSTIC,
     ShiftSetting,
     shift_settings,
-    verdicts,
 )
+from dgbench.shift.verdicts import verdicts
 from tests.shift.synthetic import estimates, shift_identity, shift_row
 
 T7, T2 = 2.3646242510, 4.3026527299  # Student's t, 97.5%, 7 and 2 degrees of freedom
@@ -29,7 +29,7 @@ def only(rows: list[ShiftRow]) -> ShiftSetting:
     return setting
 
 
-def value(setting: ShiftSetting, name: str, **where: Any) -> Estimate:
+def value(setting: ShiftSetting, name: str, **where: Any) -> MeanEstimate:
     estimate = setting.lines[0].value(name, **where)
     assert estimate is not None
     return estimate
@@ -86,8 +86,8 @@ def test_halves_that_one_fold_lacks_do_not_count() -> None:
 
 def test_nulls_exact_values_and_diagnostics_stand_apart() -> None:
     rows = estimates(
-        shift_identity(), {"0": {"cor": 0.5}, "1": {"cor": 0.3}}, null={"cor": 0.02}, labels={"cor": 0.04},
-        exact={"cor": 0.45},
+        shift_identity(), {"0": {"cor": 0.5}, "1": {"cor": 0.3}}, null={"cor": 0.02},
+        labels={"cor": 0.04}, exact={"cor": 0.45},
     )  # fmt: skip
     setting = only(rows)
     assert value(setting, "cor").value == pytest.approx(0.4)
@@ -139,8 +139,10 @@ def test_pairs_carry_counts_flags_and_refusals() -> None:
 
 def test_estimators_features_networks_and_settings_are_never_mixed() -> None:
     changes: list[dict[str, Any]] = [
-        {}, {"settings": {"delta": 0.01, "steps": 600}}, {"features": "trained"}, {"backbone": "resnet50"},
-        {"init": "random"}, {"images": "train"}, {"estimator": "ood_bench", "settings": {"formula": "hellinger"}},
+        {}, {"settings": {"delta": 0.01, "steps": 600}}, {"features": "trained"},
+        {"backbone": "resnet50"},
+        {"init": "random"}, {"images": "train"},
+        {"estimator": "ood_bench", "settings": {"formula": "hellinger"}},
     ]  # fmt: skip
     rows = [shift_row(shift_identity(**own), values={"div": 0.1, "cor": 0.1}) for own in changes]
     settings, _ = shift_settings([*rows, shift_row(shift_identity("vlcs"), values={"div": 0.2})])
@@ -186,7 +188,7 @@ def test_the_formula_says_which_pair_counts() -> None:
     )
 
 
-NONE = Estimate(0.02, 0.01, 0.03)
+NONE = MeanEstimate(0.02, 0.01, 0.03)
 
 
 @pytest.mark.parametrize(
@@ -216,15 +218,15 @@ def test_verdicts_at_their_boundaries(
     div: tuple[float, float, float], cor: tuple[float, float, float], kind: str
 ) -> None:
     """Nulls are .02 [.01, .03] each."""
-    assert verdict_kind(Estimate(*div), Estimate(*cor), NONE, NONE) == kind
+    assert verdict_kind(MeanEstimate(*div), MeanEstimate(*cor), NONE, NONE) == kind
 
 
 def test_bias_of_one_estimate_is_its_own_nulls() -> None:
     """Correlation .12 is no more than its null of .12, though far above diversity's interval."""
-    null_cor = Estimate(0.12, 0.10, 0.14)
-    cor = Estimate(0.12, 0.11, 0.13)
+    null_cor = MeanEstimate(0.12, 0.10, 0.14)
+    cor = MeanEstimate(0.12, 0.11, 0.13)
     assert (
-        verdict_kind(Estimate(0.1, 0.09, 0.11), cor, Estimate(0.0, 0.0, 0.0), null_cor)
+        verdict_kind(MeanEstimate(0.1, 0.09, 0.11), cor, MeanEstimate(0.0, 0.0, 0.0), null_cor)
         == "diversity"
     )
 

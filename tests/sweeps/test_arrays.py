@@ -1,4 +1,6 @@
-"""Jobs reach the queue in arrays that the cluster takes, and wait where its limits leave no room."""
+"""Jobs reach the queue in arrays that the cluster takes,
+and wait where its limits leave no room.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
-"""Jobs of a queue of the right size: what is split, what is packed, and what is refused."""
+"""Jobs of a queue of the right size: what is packed, and what is refused."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dgbench.plan.studies import PlannedStudy, Planner
+from dgbench.plan.studies import Planner
 from dgbench.sweeps.plan import _explained, _jobs
-from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, packed, parts_of_jobs
+from dgbench.sweeps.sizes import JobSize, Workload, packed, sized_jobs
 from tests.studies import composed, composer
 
 TINY = [
@@ -21,11 +20,6 @@ TINY = [
     "trainer.steps=100",
     "trainer.eval_every=100",
 ]
-# minibatches per second: a model of 3 environments takes 1 s, of all 4 a third longer
-SPEED = 300.0
-SEARCH = ["hparams=search", "hparams.scheme.draws=[0,4,7]", "hparams.scheme.trials=2"]
-AGAIN = ["hparams=search_yu2024", "hparams.scheme.draws=3"]
-GRID = ["++grid.seed=[0,1,2]", "++grid.algorithm=[erm,vrex]"]
 
 
 @pytest.fixture
@@ -33,85 +27,26 @@ def planner(tmp_path: Path) -> Planner:
     return Planner(composer(), tmp_path)
 
 
-def parts_of(
-    planner: Planner, words: Sequence[str], seconds: float, known: bool = True
-) -> list[Part]:
-    speeds = Speeds((lambda studies: SPEED) if known else None, Path(planner.parent or ""))
-    (parts,) = parts_of_jobs([words], Workload(planner), JobSize(splits=seconds), speeds)
-    return parts
+@pytest.mark.parametrize("words", [["seed=x"], ["dataset.split_seed=-1"]])
+def test_a_job_that_is_refused_is_sized_as_one_run(words: list[str], planner: Planner) -> None:
+    jobs = [[*TINY, *words], [*TINY, "protocol.folds=[0,full]"]]
+    sized = sized_jobs(jobs, Workload(planner))
+    assert [(job.words, job.runs) for job in sized] == [(jobs[0], 1), (jobs[1], 2)]
 
 
-def runs_of(planner: Planner, words: Sequence[str]) -> list[Path]:
-    return [study.run_folder(fold) for study in planner.studies(words) for fold in study.folds]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("words", "seconds", "parts", "last"),
-    [
-        (SEARCH, 1000, 1, ()),
-        (SEARCH, 20, 2, ("hparams.scheme.trials=[1]",)),
-        (SEARCH, 8, 6, ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]")),
-        (
-            SEARCH,
-            3,
-            18,
-            ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]", "protocol.folds=[full]"),
-        ),
-        (
-            SEARCH,
-            0.01,
-            30,
-            ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]", "protocol.folds=[full]"),
-        ),
-        (AGAIN, 10, 2, ("protocol.folds=[2,3,full]",)),
-        (GRID, 12, 3, ("++grid.seed=[2]",)),
-        (GRID, 6, 6, ("++grid.seed=[2]", "++grid.algorithm=[vrex]")),
-        (["protocol.folds=[full]"], 0.1, 1, ()),
-    ],
-)
-def test_parts_train_what_the_job_trains(
-    words: list[str], seconds: float, parts: int, last: tuple[str, ...], planner: Planner
-) -> None:
-    """5 folds of 1 s, the full one 4/3 s; every run in one part, and a part longer than allowed is
-    one model.
-    """
-    found = parts_of(planner, [*TINY, *words], seconds)
-    assert all(list(part.words) == [*TINY, *words, *part.extra] for part in found)
-    runs = [runs_of(planner, part.words) for part in found]
-    assert sorted(run for own in runs for run in own) == sorted(runs_of(planner, [*TINY, *words]))
-    assert [part.runs for part in found] == [len(own) for own in runs]
-    assert all(
-        part.seconds is not None and (part.seconds <= seconds or part.runs == 1) for part in found
-    )
-    assert (len(found), found[-1].extra) == (parts, last)
-
-
-def test_what_is_refused_or_not_clocked_stays_one_job(planner: Planner) -> None:
-    for words in ([*TINY, "seed=x"], [*TINY, *SEARCH]):
-        (part,) = parts_of(planner, words, 1, known=False)
-        assert (part.words, part.extra, part.seconds) == (words, (), None)
-
-
-def test_speed_of_a_search_is_that_of_a_draw_with_a_mean_batch(planner: Planner) -> None:
+def test_cost_of_a_search_is_that_of_a_draw_with_a_mean_batch(planner: Planner) -> None:
     """Draws train with 8 to 512 images: the default's 64 would make a plan promise half of the
-    time.
+    operations.
     """
-    clocked: list[int] = []
-
-    def clock(studies: Sequence[PlannedStudy]) -> float:
-        clocked.append(studies[0].spec.hparams["batch_size"])
-        return SPEED
-
     words = [*TINY, "hparams=search", "hparams.scheme.draws=20", "hparams.scheme.trials=1"]
     workload = Workload(planner)
-    left = workload.add(words)
-    workload.clock(Speeds(clock, Path(planner.parent or "")))
+    workload.add(words)
+    (kind,) = workload.kinds.values()
     sizes = [study.spec.hparams["batch_size"] for study in planner.studies(words)]
     mean = sum(sizes) / len(sizes)
     assert sizes[0] == 64 < 80 < mean
-    assert clocked == [min(sizes, key=lambda size: abs(size - mean))]
-    assert workload.seconds(left) == pytest.approx(20 * 16 * 100 / SPEED)
+    typical = kind.typical_first[0].spec.hparams["batch_size"]
+    assert typical == min(sizes, key=lambda size: abs(size - mean))
 
 
 def test_time_of_models_of_several_speeds_is_the_mean_of_their_times(planner: Planner) -> None:
@@ -123,41 +58,37 @@ def test_time_of_models_of_several_speeds_is_the_mean_of_their_times(planner: Pl
 
 
 @pytest.mark.parametrize(
-    ("size", "ends"),
+    ("most", "ends"),
     [
-        (JobSize(), [1, 2, 3, 4, 5]),
-        (JobSize(runs=4), [2, 3, 4, 5]),
-        (JobSize(packs=60), [2, 3, 4, 5]),
-        (JobSize(packs=1000), [3, 4, 5]),
-        (JobSize(packs=1000, runs=2), [1, 2, 3, 4, 5]),
-        (JobSize(splits=1), [1, 2, 3, 4, 5]),
+        (None, [1, 2, 3, 4, 5]),
+        (4, [2, 3, 4, 5]),
+        (2, [1, 2, 3, 4, 5]),
+        (7, [2, 3, 5]),
+        (100, [5]),
     ],
 )
-def test_neighbors_are_packed(size: JobSize, ends: list[int]) -> None:
-    """By models, by time, by both; a job of unknown time is packed with none by time."""
-    seconds = (10, 20, 50, None, 5)
-    runs = (2, 2, 5, 3, 2)
-    jobs = [Part([], (), n, own) for n, own in zip(runs, seconds, strict=True)]
-    packs = packed(jobs, size)
+def test_neighbors_are_packed(most: int | None, ends: list[int]) -> None:
+    """By models; one job that has more of them than the size allows stays alone."""
+    packs = packed([2, 2, 5, 3, 2], JobSize(runs=most))
     assert [i for pack in packs for i in pack] == list(range(5))
     assert [pack.stop for pack in packs] == ends
 
 
+def test_no_jobs_are_no_packs() -> None:
+    assert packed([], JobSize(runs=3)) == packed([], JobSize()) == []
+
+
 @pytest.mark.parametrize(
-    ("keys", "packs", "splits"),
+    ("keys", "runs", "cores"),
     [
-        ((), None, 7200),
-        (("hydra.launcher.timeout_min=null",), None, None),
-        (("sweep.hours_per_job=0.5",), 1800, 1800),
-        (("sweep.runs_per_job=9",), None, None),
-        (("sweep.runs_per_job=9", "sweep.hours_per_job=1"), 3600, 3600),
+        ((), None, 2),
+        (("sweep.runs_per_job=9",), 9, 2),
+        (("hydra.launcher.cpus_per_task=4",), None, 4),
     ],
 )
-def test_size_that_is_asked_for(
-    keys: tuple[str, ...], packs: float | None, splits: float | None
-) -> None:
+def test_size_that_is_asked_for(keys: tuple[str, ...], runs: int | None, cores: int) -> None:
     size = JobSize.asked(composed("hydra/launcher=slurm", *keys, hydra=True))
-    assert (size.packs, size.splits, size.queue) == (packs, splits, True)
+    assert size == JobSize(runs=runs, queue=True, gpus=0, cores=cores)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +97,7 @@ def test_size_that_is_asked_for(
         (6, [5900, 7100.0] * 5, JobSize(queue=True, gpus=1), 
          "10 jobs of the queue (of 6 jobs), 1 h 38 min to 1 h 58 min each, 18 GPU hours in all."),
         (1, [720.0], JobSize(queue=True, cores=4), "1 job of the queue (of 1 job), 12 min, 0.8 core hours in all."),
-        (2, [60.0, None], JobSize(queue=True, splits=9), 
-         "2 jobs of the queue (of 2 jobs); how long they take is not known yet."),
+        (2, [60.0, None], JobSize(queue=True), "2 jobs of the queue (of 2 jobs)."),
         (3, [60.0] * 3, JobSize(cores=2), "3 jobs, 60 s each, 0.1 core hours in all."),
         (3, [None], JobSize(), "3 jobs."),
     ],
@@ -177,48 +107,26 @@ def test_line_of_a_plan(typed: int, lengths: list[float | None], size: JobSize, 
 
 
 def test_a_plan_that_tells_times_does_not_deny_them() -> None:
-    assert _jobs(2, [None], JobSize(queue=True, splits=9), guessed=True) == (
-        "1 job of the queue (of 2 jobs), whole until steps are clocked."
-    )
-    assert "?" in _explained(clock=False, starts=False, unclocked="?")
-    assert "?" not in _explained(clock=False, starts=False, unclocked="~")
-    assert "none ran yet" not in _explained(clock=False, starts=False, unclocked="")
+    assert "?" in _explained(starts=False, unclocked="?")
+    assert "?" not in _explained(starts=False, unclocked="~")
+    assert "none ran yet" not in _explained(starts=False, unclocked="")
 
 
-def test_speeds_are_kept_for_the_next_command(planner: Planner, tmp_path: Path) -> None:
-    """Only for what trains on the same device with the same batch size."""
-    studies, other = (
-        list(planner.studies(TINY)),
-        list(planner.studies([*TINY, "++hparams.batch_size=9"])),
-    )
-    assert Speeds(None, tmp_path).of(studies) is None
-    assert Speeds(lambda studies: SPEED, tmp_path).of(studies) == SPEED
-    assert Speeds(None, tmp_path).of(studies) == SPEED
-    assert (
-        Speeds(None, tmp_path).of(other) is None
-        and Speeds(None, tmp_path, device="gpu").of(studies) is None
-    )
-    assert Speeds(lambda studies: 2 * SPEED, tmp_path).of(studies) == SPEED
-    assert Speeds(lambda studies: 2 * SPEED, tmp_path, anew=True).of(studies) == 2 * SPEED
-    (tmp_path / ".jobs" / "speeds.json").write_text("{")
-    assert Speeds(None, tmp_path).of(studies) is None
-
-
-def test_a_job_that_was_split_stays_split(command: Any, tmp_path: Path) -> None:
-    """Its parts are jobs of their own, for a plan, for a sweep and for the next one."""
+def test_a_job_that_an_earlier_version_split_is_one_job(command: Any, tmp_path: Path) -> None:
+    """What its parts trained is done: the whole job trains the rest, nothing twice."""
     words = ["-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "execution=single"]
-    words += ["paths.data_dir=here", "seed=0,1"]
-    place = Planner(composer(), tmp_path).place([*words[1:-1], "seed=1"])
-    place._replace(parent=tmp_path / "multirun").keep_parts(
-        [["protocol.folds=[0,1]"], ["protocol.folds=[2,3,full]"]]
+    words += ["paths.data_dir=here", "seed=0"]
+    part = command("train.py", *words, "protocol.folds=[0,1]", cwd=tmp_path)
+    assert (part.code, "2 of their 2 models" in part.out) == (0, True), part.err
+    place = Planner(composer(), tmp_path).place(words[1:])
+    place._replace(parent=tmp_path / "multirun")._write(
+        "parts.json", [["protocol.folds=[0,1]"], ["protocol.folds=[2,3,full]"]]
     )
-    assert "\n3 jobs." in command("train.py", *words, "plan=true", cwd=tmp_path).out
+    before = {file: file.read_bytes() for file in tmp_path.rglob("errors.jsonl")}
+    assert len(before) == 2
     ended = command("train.py", *words, cwd=tmp_path)
-    assert (ended.code, "3 of 3 jobs done: 10 of their 10 models" in ended.out) == (0, True), (
-        ended.err
-    )
-    again = command("train.py", *words, cwd=tmp_path)
-    assert again.err.splitlines()[-1].endswith("all 3 jobs are done (retry=all)")
+    assert (ended.code, "1 of 1 job done: 5 of its 5 models" in ended.out) == (0, True), ended.out
+    assert {file: file.read_bytes() for file in before} == before
 
 
 @pytest.mark.thorough
@@ -236,13 +144,7 @@ def test_a_job_that_was_split_stays_split(command: Any, tmp_path: Path) -> None:
             )
             for value in ("-3", "0", "1.5", "abc", "1e+23", "true")
         ),
-        *(
-            (
-                f"sweep.hours_per_job={value}",
-                rf"sweep\.hours_per_job={value}.*number > 0",
-            )
-            for value in ("-1", "0", "nan", "inf", "abc")
-        ),
+        ("sweep.hours_per_job=2", "sweep.hours_per_job=2 is of an earlier version: sweep.runs_per"),
         ("wait=maybe", "wait=maybe.*unknown.*true.*false"),
         ("wait=false", "wait=false "),
     ],

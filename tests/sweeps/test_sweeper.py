@@ -1,4 +1,6 @@
-"""Starting a sweep again: what is done is known before anything is imported or composed job by job."""
+"""Starting a sweep again: what is done is known before anything is imported or composed
+job by job.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def test_only_jobs_with_something_left_are_launched(
 
 
 def test_jobs_that_leave_nothing_are_no_success(command: Any, tmp_path: Path) -> None:
-    """A launcher whose workers cannot be asked for what they did, as one of another engine may be."""
+    """A launcher whose workers cannot be asked for what they did,
+    as one of another engine may be.
+    """
     idle = (
         "from dgbench.sweeps.local import LocalLauncher\nLocalLauncher.launch = lambda *_, **__: "
         "[]\n"

@@ -1,4 +1,6 @@
-"""Benchmarks use parts of dgbench that nobody else does together; what was renamed is noticed here."""
+"""Benchmarks use parts of dgbench that nobody else does together;
+what was renamed is noticed here.
+"""
 
 from __future__ import annotations
 

@@ -44,11 +44,14 @@ def test_a_repository_in_order_has_no_problem(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "problem"),
     [
-        ("src/dgbench/version.py", "1.2.0", "1.3.0", "top entry of CHANGELOG.md is [1.2.0], dgbench.version is 1.3.0"),
-        ("CHANGELOG.md", "[1.2.0]", "[Unreleased]", "the top entry of CHANGELOG.md is [Unreleased]"),
+        ("src/dgbench/version.py", "1.2.0", "1.3.0",
+            "top entry of CHANGELOG.md is [1.2.0], dgbench.version is 1.3.0"),
+        ("CHANGELOG.md", "[1.2.0]", "[Unreleased]",
+            "the top entry of CHANGELOG.md is [Unreleased]"),
         ("CHANGELOG.md", " - 2026-11-23", "", "entry [1.2.0] of CHANGELOG.md has no date"),
         ("CHANGELOG.md", "## [", "## ", "CHANGELOG.md has no entry"),
-        ("CHANGELOG.md", "2026-11-23", "2026-11-24", "was released 2026-11-23, CHANGELOG.md says 2026-11-24"),
+        ("CHANGELOG.md", "2026-11-23", "2026-11-24",
+            "was released 2026-11-23, CHANGELOG.md says 2026-11-24"),
         ("CITATION.cff", "\nversion: 1.2.0", "\nversion: 1.1.0", "CITATION.cff has version 1.1.0"),
         ("CITATION.cff", "\nversion: 1.2.0", "", "CITATION.cff has version None"),
     ],

@@ -62,8 +62,8 @@ def pictures_run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Pa
         folder, *FOLD, "dataset=pacs", f"dataset.root={pictures}", "dataset.image_size=32",
         "backbone=resnet18",
         "dataset.published=null",
-        "init=random", "algorithm=dann", "trainer.steps=2", "trainer.eval_every=1", "hparams.batch_size=3",
-        "trainer.device=cpu", f"paths.cache_dir={folder / 'cache'}",
+        "init=random", "algorithm=dann", "trainer.steps=2", "trainer.eval_every=1",
+        "hparams.batch_size=3", "trainer.device=cpu", f"paths.cache_dir={folder / 'cache'}",
     )  # fmt: skip
     assert train_study(study) == {study.runs[0].hash: True}
     return study.runs[0].folder

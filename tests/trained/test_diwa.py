@@ -23,15 +23,17 @@ from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import ModelRecord
 
 WORDS = (
-    "dataset.base=digits", "backbone.width=8", "trainer.steps=30", "trainer.eval_every=10", "trainer.device=cpu",
-    "algorithm=erm", "protocol.folds=[0,2]",
+    "dataset.base=digits", "backbone.width=8", "trainer.steps=30", "trainer.eval_every=10",
+    "trainer.device=cpu", "algorithm=erm", "protocol.folds=[0,2]",
 )  # fmt: skip
 SEARCH = ("hparams=search", "hparams.scheme.draws=4", "hparams.scheme.trials=1")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
-    """Four draws of one trial, in two folds: the folders of each fold, in the order of their draws."""
+    """Four draws of one trial, in two folds:
+    the folders of each fold, in the order of their draws.
+    """
     folders = dgbench.train([*WORDS, *SEARCH], tmp_path_factory.mktemp("search")).folders
     folds: dict[str, list[Path]] = {}
     for folder in sorted(folders, key=lambda each: rows(each)[0]["draw"]):

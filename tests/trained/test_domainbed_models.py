@@ -286,8 +286,10 @@ def pictures(root: Path) -> list[str]:
                 Image.fromarray(rng.integers(0, 256, (28, 28, 3), dtype=np.uint8)).save(
                     folder / f"{number}.png"
                 )
-    return ["dataset=image_folder", f"dataset.root={root}", "dataset.name=pacs", "dataset.image_size=28",
-            "dataset.normalize.mean=[0,0,0]", "dataset.normalize.std=[1,1,1]", "trainer.device=cpu"]  # fmt: skip
+    return ["dataset=image_folder", f"dataset.root={root}", "dataset.name=pacs",
+        "dataset.image_size=28",
+            "dataset.normalize.mean=[0,0,0]", "dataset.normalize.std=[1,1,1]",
+            "trainer.device=cpu"]  # fmt: skip
 
 
 def test_it_is_evaluated_where_it_never_saw_images(tmp_path: Path) -> None:

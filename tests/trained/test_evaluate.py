@@ -35,8 +35,8 @@ CLASSES = ("cat", "dog", "emu")
 
 def of_tree(tree: Path, cache: Path) -> list[str]:
     return [
-        "dataset=image_folder", f"dataset.root={tree}", "dataset.image_size=32", f"dataset.cache_dir={cache}",
-        "trainer.device=cpu",
+        "dataset=image_folder", f"dataset.root={tree}", "dataset.image_size=32",
+        f"dataset.cache_dir={cache}", "trainer.device=cpu",
     ]  # fmt: skip
 
 

@@ -67,8 +67,9 @@ def record(name: str, *places: Any) -> None:
 def features(path: str) -> dict[str, Any]:
     """Keys of a dataset of vectors, as ``conf/dataset/features.yaml`` has them."""
     return {
-        "_target_": "dgbench.data.datasets.features.FeatureOptions", "name": "features", "path": path, "columns": None,
-        "environments": None, "classes": "same", "val_fraction": 0.2, "split_seed": 0,
+        "_target_": "dgbench.data.datasets.features.FeatureOptions", "name": "features",
+        "path": path, "columns": None, "environments": None, "classes": "same", "val_fraction": 0.2,
+        "split_seed": 0,
     }  # fmt: skip
 
 
@@ -76,12 +77,12 @@ MLP = "dgbench.networks.small.MLPFeaturizer"
 MKDIR = {"_target_": "os.mkdir", "path": CANARY}
 
 # ---- names of code
-# --------------------------------------------------------------------------------------------------
 
 for number, path in enumerate(
     [
-        "os.system", "evil.Thing", "sitecustomize_of_evil.Thing", "torch.hub.load", "dgbench.cli.main.main", "evil",
-        "dgbench.plan.building.importlib.os.system", f"{MLP}.__init__.__globals__", "dgbench.evil.Thing", "", "a b",
+        "os.system", "evil.Thing", "sitecustomize_of_evil.Thing", "torch.hub.load",
+        "dgbench.cli.main.main", "evil", "dgbench.plan.building.importlib.os.system",
+        f"{MLP}.__init__.__globals__", "dgbench.evil.Thing", "", "a b",
     ]
 ):  # fmt: skip
     record(f"featurizer_{number}", ("featurizer", {"_target_": path, "args": [CANARY]}))
@@ -128,7 +129,6 @@ def duplicate_keys(folder: Path) -> None:
 
 
 # ---- numbers and sizes
-# ----------------------------------------------------------------------------------------------
 
 record("wide", ("featurizer", "width", 10**9))
 record(
@@ -137,8 +137,9 @@ record(
     ("preprocessing", {"image": [8], "mean": [], "std": [], "pictures": False}),
 )
 record("deep_head", ("objective", "dgbench.algorithms.dann.DANN"), ("hparams", {
-    "lambda": 1, "d_steps_per_g": 1, "grad_penalty": 0, "mlp_width": 8, "mlp_depth": 10**9, "mlp_dropout": 0, "lr": 1,
-    "lr_d": 1, "weight_decay_d": 0, "beta1": 0, "batch_size": 2, "weight_decay": 0,
+    "lambda": 1, "d_steps_per_g": 1, "grad_penalty": 0, "mlp_width": 8, "mlp_depth": 10**9,
+    "mlp_dropout": 0, "lr": 1, "lr_d": 1, "weight_decay_d": 0, "beta1": 0, "batch_size": 2,
+    "weight_decay": 0,
 }))  # fmt: skip
 record("large_image", ("preprocessing", "image", [2, 10**6, 10**6]))
 record("negative_image", ("preprocessing", "image", [-2, -1, 5]))
@@ -180,7 +181,6 @@ def nested_dataset(folder: Path) -> None:
 
 
 # ---- files
-# ----------------------------------------------------------------------------------------------------------
 
 
 def last(folder: Path) -> Path:
@@ -339,7 +339,6 @@ def pipe_for_safetensors(folder: Path) -> None:
 
 
 # ---- tests
-# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -432,7 +431,9 @@ def test_nothing_is_waited_for(
 def test_a_mean_looks_at_the_dataset_of_its_runs_where_it_is_needed(
     place: Path, trained: Trained
 ) -> None:
-    """``dataset=`` is enough for the mean of all; which runs help is judged on their own dataset."""
+    """``dataset=`` is enough for the mean of all;
+    which runs help is judged on their own dataset.
+    """
     shutil.copytree(trained("hparams.lr=0.05"), place.parent / "other")
     for run in (place, place.parent / "other"):
         SPOILT["dataset_unpickles"](run)

@@ -31,8 +31,9 @@ VECTORS, PICTURES = (
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vectors")
     study = make_study(
-        folder, *FOLD, "dataset=features", f"dataset.path={save(folder / 'x.npz')}", "trainer.steps=40",
-        "trainer.eval_every=40", "trainer.device=cpu", "hparams.batch_size=8", "hparams.lr=0.01",
+        folder, *FOLD, "dataset=features", f"dataset.path={save(folder / 'x.npz')}",
+        "trainer.steps=40", "trainer.eval_every=40", "trainer.device=cpu", "hparams.batch_size=8",
+        "hparams.lr=0.01",
     )  # fmt: skip
     assert train_study(study) == {study.runs[0].hash: True}
     return study.runs[0].folder

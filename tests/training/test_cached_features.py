@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dgbench.data.environments import Store
 from dgbench.data.store.array_cache import COMPLETE, DATA, cached_array
-from dgbench.data.store.cached_features import CHECKED, CHUNK, CachedFeatures
+from dgbench.data.store.cached_features import CHECKED_ROWS, CHUNK_ROWS, CachedFeatures
 from dgbench.errors import ConfigError
 from dgbench.training.checkpoints import Snapshot, own_file
 from tests.studies import groups_of, small_study
@@ -124,7 +124,6 @@ def test_each_image_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 # ---- a file
-# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_used_again_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +142,7 @@ def test_a_file_is_used_again_and_checked(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(CachedFeatures, "_computed", counted)
     again = small_study(tmp_path, *words).runs[0].data.batches(0, 1)[0]
     assert torch.equal(again.x, batch.x) and torch.equal(again.y, batch.y)
-    assert sum(asked) <= 1 + CHECKED, "no more than what checks the file"
+    assert sum(asked) <= 1 + CHECKED_ROWS, "no more than what checks the file"
     small_study(tmp_path, *words, "seed=1").runs[0].data.batches(0, 1)
     arrays = [path for path in (tmp_path / "features").iterdir() if path.is_dir()]
     assert len(arrays) == 2, "other weights, another file"
@@ -172,7 +171,7 @@ def test_a_damaged_file_is_named_and_made_again(
         def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
             return np.ones((end - first, shape[1]), np.uint8), {"labels": [0] * (end - first)}
 
-        cached_array(folder, shape, produce, chunk=CHUNK, workers=1, title=None)
+        cached_array(folder, shape, produce, chunk=CHUNK_ROWS, workers=1, title=None)
     if part in ("bits", "end"):
         content.tofile(folder / DATA)
     again = small_study(tmp_path, *words).runs[0].data.batches(0, 1)[0]
@@ -183,7 +182,6 @@ def test_a_damaged_file_is_named_and_made_again(
 
 
 # ---- what is refused
-# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

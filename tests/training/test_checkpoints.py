@@ -46,8 +46,9 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def irm(folder: Path, *overrides: str) -> Study:
     """Its penalty amplifies rounding, so that float32 rows are equal only if everything is."""
     return small_study(
-        folder, "algorithm=irm", "hparams.irm_penalty_anneal_iters=4", "execution=stacked", FOLDS, "hparams.lr=0.01",
-        f"trainer.steps={STEPS}", f"trainer.eval_every={EVERY}", "trainer.checkpoint_seconds=0", *overrides,
+        folder, "algorithm=irm", "hparams.irm_penalty_anneal_iters=4", "execution=stacked", FOLDS,
+        "hparams.lr=0.01", f"trainer.steps={STEPS}", f"trainer.eval_every={EVERY}",
+        "trainer.checkpoint_seconds=0", *overrides,
     )  # fmt: skip
 
 
@@ -143,7 +144,6 @@ def test_a_stack_while_it_trains(tmp_path: Path) -> None:
 
 
 # ---- broken and foreign files
-# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", [0, 0.5, 0.999], ids=["empty", "half", "almost whole"])
@@ -253,7 +253,6 @@ def test_a_pointer_to_nowhere_starts_its_run_over(tmp_path: Path, undisturbed: A
 
 
 # ---- runs of one stack that are not equally far
-# -----------------------------------------------------------------
 
 
 def kill_after(n: int, patch: pytest.MonkeyPatch) -> None:
@@ -351,7 +350,6 @@ def test_an_unfinished_run_begins_anew_with_one_that_lacks_rows(
 
 
 # ---- another composition
-# ----------------------------------------------------------------------------------------
 
 
 def test_memory_that_ends_in_the_middle_halves_the_stack(undisturbed: Any, tmp_path: Path) -> None:
@@ -390,7 +388,8 @@ def test_halves_that_are_stopped_resume_as_halves(undisturbed: Any, tmp_path: Pa
         assert not any(train_study(halves).values())
     assert [last_step(run) for run in study.runs] == [19] * 4
     parts = resumable(groups_of(study)[0], study.runs)
-    assert [([run.hash for run in group.runs], snapshot and snapshot.step) for group, snapshot in parts] == [
+    assert [([run.hash for run in group.runs], snapshot and snapshot.step) for group,
+        snapshot in parts] == [
         ([run.hash for run in study.runs[:2]], 19), ([run.hash for run in study.runs[2:]], 19),
     ]  # fmt: skip
     assert all(train_study(study).values())
@@ -424,7 +423,9 @@ def test_one_mode_continues_what_the_other_began(
 def test_a_write_that_breaks_off_leaves_the_checkpoint_before(
     tmp_path: Path, undisturbed: Any
 ) -> None:
-    """The disk is full while the stack is saved at step 11: all runs FAIL, and resume from step 8."""
+    """The disk is full while the stack is saved at step 11:
+    all runs FAIL, and resume from step 8.
+    """
     study, save = irm(tmp_path), checkpoints.torch.save
 
     def half(written: Any, file: Any) -> None:

@@ -38,10 +38,11 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def words(sites: Path, *more: str) -> list[str]:
     return [
-        "dataset=features", f"dataset.path={sites}", "dataset.columns='f*'", "dataset.classes=union",
-        "dataset.min_images=4", "hparams.batch_size=8", "trainer.steps=40", "trainer.eval_every=20",
-        "trainer.small_environments=repeat", "trainer.environments_per_step=3", "trainer.device=cpu",
-        "protocol=multi_test", "protocol.groups=[[s0],[s1,s5]]", "trainer.checkpoint_seconds=0", *more,
+        "dataset=features", f"dataset.path={sites}", "dataset.columns='f*'",
+        "dataset.classes=union", "dataset.min_images=4", "hparams.batch_size=8", "trainer.steps=40",
+        "trainer.eval_every=20", "trainer.small_environments=repeat",
+        "trainer.environments_per_step=3", "trainer.device=cpu", "protocol=multi_test",
+        "protocol.groups=[[s0],[s1,s5]]", "trainer.checkpoint_seconds=0", *more,
     ]  # fmt: skip
 
 

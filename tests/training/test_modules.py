@@ -30,8 +30,9 @@ NAMES = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
 SIZES, IMAGE, K = (6, 6, 6), (1, 3, 3), 3
 N = sum(SIZES)
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*val_dataloader", "ignore:.*does not have many workers", "ignore:.*number of training batches",
-    "ignore:.*LeafSpec", "ignore:.*Trying to infer the `batch_size`",
+    "ignore:.*val_dataloader", "ignore:.*does not have many workers",
+    "ignore:.*number of training batches", "ignore:.*LeafSpec",
+    "ignore:.*Trying to infer the `batch_size`",
 )  # fmt: skip
 
 
@@ -68,8 +69,8 @@ def make(name: str, seed: int = 0, **hparams: Any) -> SingleRun:
         **hparams,
     }
     made: SingleRun = instantiate(
-        config, networks=body, n_classes=K, n_envs=len(SIZES), image=IMAGE, seed=seed, hparams=own, dtype=torch.float64,
-        n_images=N, n_trained_on=N,
+        config, networks=body, n_classes=K, n_envs=len(SIZES), image=IMAGE, seed=seed, hparams=own,
+        dtype=torch.float64, n_images=N, n_trained_on=N,
     )  # fmt: skip
     images = batch(99)
     made.training_images = lambda _: [
@@ -86,8 +87,8 @@ def batch(seed: int) -> EnvBatch:
 
 def fit(module: RunModule, steps: list[EnvBatch]) -> pl.Trainer:
     trainer = pl.Trainer(
-        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
+        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     trainer.fit(module, train_dataloaders=DataLoader([steps], batch_size=None))  # type: ignore[arg-type]
     return trainer
@@ -193,7 +194,6 @@ def test_evaluation_counts_for_every_run() -> None:
 
 
 # ---- outside dgbench
-# --------------------------------------------------------------------------------------------
 
 
 def loaders(n: int) -> list[DataLoader[Any]]:
@@ -216,8 +216,8 @@ def test_it_trains_in_a_users_own_trainer(form: str) -> None:
     assert module.networks["featurizer"] is body and module.algorithm.values["vrex_lambda"] == 10.0
     train: Any = loaders(3) if form == "list" else dict(zip("abc", loaders(3), strict=True))
     trainer = pl.Trainer(
-        accelerator="cpu", max_epochs=10, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
+        accelerator="cpu", max_epochs=10, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     trainer.fit(module, train, loaders(1))
     assert module.steps_done == 40

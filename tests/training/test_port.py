@@ -1,4 +1,6 @@
-"""The porting aid: real steps on given minibatches and random inputs, compared with plain PyTorch."""
+"""The porting aid: real steps on given minibatches and random inputs,
+compared with plain PyTorch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is damaged in the folder of a finished run is named, and repaired where the run tells how."""
+"""What is damaged in the folder of a finished run is named,
+and repaired where the run tells how.
+"""
 
 from __future__ import annotations
 

@@ -201,8 +201,8 @@ def test_with_averaged_weights_interrupted_too(averaging: str, tmp_path: Path) -
     """
     start = "averaging.rule.start=3" if averaging == "eoa" else "averaging.rule.n_converge=1"
     words = (
-        start, "algorithm=vrex", "sharpness=sam", f"averaging={averaging}", "trainer.steps=12", "trainer.eval_every=2",
-        "trainer.checkpoint_seconds=0", "protocol.folds=[0]",
+        start, "algorithm=vrex", "sharpness=sam", f"averaging={averaging}", "trainer.steps=12",
+        "trainer.eval_every=2", "trainer.checkpoint_seconds=0", "protocol.folds=[0]",
     )  # fmt: skip
     whole, again = (small_study(tmp_path / name, *words) for name in ("whole", "again"))
     assert all(train_study(whole).values())
@@ -265,7 +265,6 @@ def test_other_methods_are_no_stack(tmp_path: Path) -> None:
 
 
 # ---- identity
-# -----------------------------------------------------------------------------------------------------
 
 
 def test_runs_keep_their_names(tmp_path: Path) -> None:
@@ -282,14 +281,15 @@ def test_runs_keep_their_names(tmp_path: Path) -> None:
 
 
 def test_with_it_every_value_counts(tmp_path: Path) -> None:
-    more = [(), ("sharpness=sam",), ("sharpness=sam", "sharpness.rho=0.1"), ("sharpness=gsam",), ("sharpness=sagm",),
-            ("sharpness=gsam", "sharpness.alpha=0.2"), ("sharpness=sam", "sharpness.name=mine")]  # fmt: skip
+    more = [(), ("sharpness=sam",), ("sharpness=sam", "sharpness.rho=0.1"), ("sharpness=gsam",),
+        ("sharpness=sagm",),
+            ("sharpness=gsam", "sharpness.alpha=0.2"),
+            ("sharpness=sam", "sharpness.name=mine")]  # fmt: skip
     plans = [make_plan(tmp_path, "dataset.base=digits", *words) for words in more]
     assert len({planned.spec.digest for planned in plans}) == len(more)
 
 
 # ---- refusals
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALL if name not in SHARP])

@@ -44,8 +44,8 @@ class Once:
 
 def fit(module: pl.LightningModule, batches: list[EnvBatch]) -> None:
     trainer = pl.Trainer(
-        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, limit_val_batches=0,
+        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
     )  # fmt: skip
     trainer.fit(module, train_dataloaders=Once(batches))
 

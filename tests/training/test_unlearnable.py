@@ -1,4 +1,6 @@
-"""A class that no training environment has is said beside the table, with its share of the error."""
+"""A class that no training environment has is said beside the table,
+with its share of the error.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ def table_of(file: Path, classes_of_c: int) -> str:
 
 def study_of(folder: Path, classes_of_c: int) -> Study:
     return make_study(
-        folder, *table_of(folder / "x.csv", classes_of_c).split(), "hparams.batch_size=8", "trainer.steps=100",
-        "trainer.eval_every=100", "trainer.device=cpu",
+        folder, *table_of(folder / "x.csv", classes_of_c).split(), "hparams.batch_size=8",
+        "trainer.steps=100", "trainer.eval_every=100", "trainer.device=cpu",
     )  # fmt: skip
 
 

@@ -40,7 +40,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 
 
 # ---- learning rate
-# ----------------------------------------------------------------------------------------------
 
 
 def test_cosine_goes_from_the_full_rate_to_zero() -> None:
@@ -146,7 +145,8 @@ def test_a_resumed_run_follows_the_schedule_exactly(mode: str, tmp_path: Path) -
     for bit.
     """
     words = ("algorithm=eqrm", "hparams.eqrm_burnin_iters=9", "trainer.schedule=cosine",
-             "trainer.gradient_clip=0.5", "trainer.checkpoint_seconds=0", "protocol.folds=[0]")  # fmt: skip
+             "trainer.gradient_clip=0.5", "trainer.checkpoint_seconds=0",
+             "protocol.folds=[0]")  # fmt: skip
     whole, _ = run(tmp_path / "whole", mode, *words)
     with stopping_at(9):
         _, complete = run(tmp_path / "cut", mode, *words)
@@ -165,7 +165,6 @@ def _errors(study: Study) -> list[tuple[Any, ...]]:
 
 
 # ---- clipping
-# ---------------------------------------------------------------------------------------------------
 
 
 def test_clipping_is_per_run() -> None:
@@ -199,7 +198,8 @@ def test_a_broken_run_does_not_touch_the_others() -> None:
 def test_clipped_and_scheduled_stacks_equal_single_runs(
     algorithm: str, double: None, tmp_path: Path
 ) -> None:
-    words = (f"algorithm={algorithm}", DOUBLE, "trainer.gradient_clip=0.05", "trainer.schedule=cosine",
+    words = (f"algorithm={algorithm}", DOUBLE, "trainer.gradient_clip=0.05",
+        "trainer.schedule=cosine",
              "trainer.steps=12")  # fmt: skip
     first = small_study(tmp_path, *words)
     runs = [first.runs[0], small_study(tmp_path, *words, "seed=1", source=first.source).runs[3]]
@@ -212,7 +212,6 @@ def test_clipped_and_scheduled_stacks_equal_single_runs(
 
 
 # ---- accumulation
-# -----------------------------------------------------------------------------------------------
 
 
 def test_micro_batches_hold_equal_parts_of_every_environment() -> None:
@@ -260,7 +259,6 @@ def test_each_micro_batch_has_its_own_noise(tmp_path: Path) -> None:
 
 
 # ---- memory format, half precision
-# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", ["erm", "and_mask", "mldg"])
@@ -326,8 +324,10 @@ def test_gradients_that_overflow_are_left_out_and_the_scale_sinks() -> None:
 @pytest.mark.parametrize("algorithm", ["erm", "and_mask", "fishr", "dann"])
 def test_mixed_precision_trains(algorithm: str, tmp_path: Path) -> None:
     """Three steps in bfloat16 stay near those in single precision; weights stay float32."""
-    study = small_study(tmp_path, f"algorithm={algorithm}", "trainer.precision=bf16-mixed", "trainer.steps=3",
-                       "trainer.eval_every=3", "execution=single", "protocol.folds=[0]")  # fmt: skip
+    study = small_study(tmp_path, f"algorithm={algorithm}", "trainer.precision=bf16-mixed",
+        "trainer.steps=3",
+                       "trainer.eval_every=3", "execution=single",
+                       "protocol.folds=[0]")  # fmt: skip
     assert all(train_study(study).values())
     rows = rows_of(study.runs[0])
     assert {row["step"] for row in rows} == {3}
@@ -335,7 +335,6 @@ def test_mixed_precision_trains(algorithm: str, tmp_path: Path) -> None:
 
 
 # ---- bad input
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -122,13 +122,15 @@ def test_it_learns_features_on_very_different_scales(
             "backbone=resnet18-bn_train takes pictures, and dataset=features holds vectors; "
             "choose backbone=feature_mlp, linear or mlp"
         )),
-        (("backbone=mnist_cnn",), "backbone=mnist_cnn-64 takes pictures, and dataset=features holds vectors"),
+        (("backbone=mnist_cnn",),
+            "backbone=mnist_cnn-64 takes pictures, and dataset=features holds vectors"),
         (("tuning=lp",), "tuning=lp.*freeze.*backbone.*normalization would.*0"),
         (("tuning=freeze", "tuning.freeze_stages=1"), "tuning=freeze1.*freeze.*backbone"),
         (("hparams.batch_size=17",), r"hparams\.batch_size=17.*larger.*smallest training"),
         (("dataset=sr_cmnist", "dataset.base=digits", "backbone=linear"),
          "backbone=linear-batch takes vectors, and dataset=sr_cmnist holds pictures"),
-        (("dataset=sr_cmnist", "dataset.base=digits", "backbone=feature_mlp"), "takes vectors, and dataset=sr_cmnist"),
+        (("dataset=sr_cmnist", "dataset.base=digits", "backbone=feature_mlp"),
+            "takes vectors, and dataset=sr_cmnist"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit(

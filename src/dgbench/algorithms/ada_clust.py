@@ -15,19 +15,21 @@ from dgbench.objectives.clustering import kmeans, means_of
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed
 
-LEAST = 1e-12  # eigenvalues below this part of the largest are none
+NEGLIGIBLE = 1e-12  # an eigenvalue that is at most this part of the largest counts as none
 
 
 class AdaClust(Algorithm):
-    """Show the classifier the mean feature of the image's cluster too (Thomas et al., 2021; the
-    authors' code).
+    """Show the classifier the mean feature of the image's cluster too
+    (Thomas et al., 2021; the authors' code).
 
-    L = CE(h([z, c]), Y), c the centroid of the image's cluster, constant between two passes over
-    all training images. A pass projects features on principal axes, without the first ``offset`` of
-    them, which are thought to carry the class, each divided by the root of its eigenvalue; divides
-    each projection by its length; and finds ``num_clusters`` K clusters by k-means. Centroids are
-    means of the features before the projection. An ``offset`` that leaves no axis, such as the 512
-    that the authors draw for ResNet-50 with a ResNet-18, counts as half of them.
+    The objective is L = CE(h([z, c]), Y), where c is the centroid of the image's cluster, constant
+    between two passes over all training images.
+
+    A pass projects features on principal axes, each divided by the root of its eigenvalue; the
+    first ``offset`` axes are left out, since they are thought to carry the class. It divides each
+    projection by its length and finds ``num_clusters`` K clusters by k-means. Centroids are means
+    of the features before the projection. An ``offset`` that leaves no axis, such as the 512 that
+    the authors draw for ResNet-50 with a ResNet-18, counts as half of all axes.
 
     Passes come at step 0 and at steps E, 2 E, 4 E, ... or, with ``clust_epoch`` k, every k E steps.
     E = training images / batch size counts minibatches of one environment, as with the authors:
@@ -52,12 +54,11 @@ class AdaClust(Algorithm):
 
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
-        offset, m = hparams["offset"], sizes.n_features
-        return (
-            f"hparams.offset={offset} leaves none of {m} axes; {m // 2} are left out instead"
-            if offset >= m
-            else ""
-        )
+        offset = hparams["offset"]
+        m = sizes.n_features
+        if offset < m:
+            return ""
+        return f"hparams.offset={offset} leaves none of {m} axes; {m // 2} are left out instead"
 
     @classmethod
     def group_size(cls, hparams: Mapping[str, Any]) -> int:
@@ -71,17 +72,23 @@ class AdaClust(Algorithm):
     @property
     def kept_axes(self) -> slice:
         """Numbers of the principal axes in which images are clustered."""
-        m, first = self.sizes.n_features, self.values["offset"]
-        first = first if first < m else m // 2
+        m = self.sizes.n_features
+        first = self.values["offset"]
+        if first >= m:
+            first = m // 2
         return slice(first, first + self.values["pca_dim"])
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        m, k = self.sizes.n_features, self.n_clusters
+        m = self.sizes.n_features
+        k = self.n_clusters
         r = len(range(m)[self.kept_axes])
         return {
-            "cluster": torch.zeros(self.sizes.n_images, dtype=torch.int64), "centroid": torch.zeros(k, m),
-            "mean": torch.zeros(m), "basis": torch.zeros(r, m), "center": torch.zeros(k, r),
-        }  # fmt: skip
+            "cluster": torch.zeros(self.sizes.n_images, dtype=torch.int64),
+            "centroid": torch.zeros(k, m),
+            "mean": torch.zeros(m),
+            "basis": torch.zeros(r, m),
+            "center": torch.zeros(k, r),
+        }
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
@@ -109,42 +116,54 @@ class AdaClust(Algorithm):
         interval = self.values["clust_epoch"]
         epoch_length = max(1, self.sizes.n_trained_on // self.values["batch_size"])
         epoch, remainder = divmod(step, epoch_length)
-        doubling = epoch.bit_count() <= 1 and epoch <= self.sizes.n_steps // epoch_length
-        return not remainder and bool(epoch % interval == 0 if interval else doubling)
+        if remainder:
+            return False
+        if interval:
+            return bool(epoch % interval == 0)
+        return epoch.bit_count() <= 1 and bool(epoch <= self.sizes.n_steps // epoch_length)
 
     def survey(self, s: Prediction) -> Tensor:
         """Compute the (n, m) features of (n, C, H, W) images."""
         return s.networks.featurizer(s.x)
 
     def digest(self, survey: Surveyed) -> dict[str, Tensor]:
-        features, k = survey.rows.double(), self.n_clusters
+        features = survey.rows.double()
         mean = features.mean(0)
-        centered, reference = features - mean, self.values["variant"] == "reference"
+        centered = features - mean
         basis = self._basis(centered)
-        clusters = kmeans(
-            _projected(centered - mean if reference else centered, basis), k, survey.rng
-        )
-        centroid, counts = means_of(centered if reference else features, clusters.labels, k)
+        to_project = centered
+        to_average = features
+        if self.values["variant"] == "reference":
+            to_project = centered - mean
+            to_average = centered
+        k = self.n_clusters
+        clusters = kmeans(_projected(to_project, basis), k, survey.rng)
+        centroid, counts = means_of(to_average, clusters.labels, k)
         centroid = torch.where(counts[:, None] > 0, centroid, centroid.mean(0))
+        no_cluster = torch.zeros_like(survey.state["cluster"])
         new = {
-            "cluster": torch.zeros_like(survey.state["cluster"]).index_copy(0, survey.index, clusters.labels),
-            "centroid": centroid, "mean": mean, "basis": basis, "center": clusters.centers,
-        }  # fmt: skip
+            "cluster": no_cluster.index_copy(0, survey.index, clusters.labels),
+            "centroid": centroid,
+            "mean": mean,
+            "basis": basis,
+            "center": clusters.centers,
+        }
         return {name: value.to(survey.state[name].dtype) for name, value in new.items()}
 
     def _basis(self, centered: Tensor) -> Tensor:
-        """Compute (r, m) principal axes, each divided by the root of its eigenvalue; 0 where that
-        is negligible.
+        """Compute the (r, m) principal axes, each divided by the root of its eigenvalue.
+
+        An axis whose eigenvalue is negligible is 0.
         """
-        eigenvalues, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
-        eigenvalues, axes = eigenvalues.flip(0), axes.mT.flip(0)
-        scale = torch.where(eigenvalues > LEAST * eigenvalues[0], eigenvalues, torch.inf).rsqrt()
+        ascending, columns = torch.linalg.eigh(centered.mT @ centered)
+        eigenvalues = ascending.flip(0)
+        axes = columns.mT.flip(0)
+        counts = eigenvalues > NEGLIGIBLE * eigenvalues[0]
+        scale = torch.where(counts, eigenvalues, torch.inf).rsqrt()
         basis: Tensor = axes[self.kept_axes] * scale[self.kept_axes, None]
         return basis
 
 
 def _projected(centered: Tensor, basis: Tensor) -> Tensor:
-    """Project centered (n, m) features on the basis and divide their (n, r) coordinates by their
-    length.
-    """
+    """Project centered (n, m) features on the basis: (n, r) coordinates of length 1."""
     return F.normalize(centered @ basis.T, dim=1)

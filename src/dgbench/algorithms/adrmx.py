@@ -21,18 +21,22 @@ EPSILON = 1e-5
 class ADRMX(Algorithm):
     """Subtract what a second featurizer knows of the environment (Demirel et al., 2023; DomainBed).
 
-    With the features z_1 of the featurizer, z_2 of the domain featurizer, z = z_1 - z_2, a
-    discriminator Q on z, the classifier C_1, a second one C_2 and a classifier C_d of environments,
-    L_D = CE(Q(z), environment) and
+    There are features z_1 of the featurizer, z_2 of the domain featurizer and z = z_1 - z_2, a
+    discriminator Q on z, the classifier C_1, a second one C_2, and a classifier C_d of
+    environments. The two losses are
 
-        L_G = CE(C_1(z_1), Y) + CE(C_2(z), Y) + dclf_lambda CE(C_d(z_2), environment) + rmxd_lambda
-        R
-              + cnt_lambda [S(z_1) + S(z)] - disc_lambda L_D,
+        L_D = CE(Q(z), environment)
+        L_G = CE(C_1(z_1), Y) + CE(C_2(z), Y)
+              + dclf_lambda CE(C_d(z_2), environment)
+              + rmxd_lambda R
+              + cnt_lambda [S(z_1) + S(z)]
+              - disc_lambda L_D
 
-    S the supervised contrastive loss, R the remix loss: for each class two rows a, b of it,
-    CE(C_1(z[a] + z_2[b])), summed over classes and divided by K. With k = ``d_steps_per_g_step``
-    and c = step + 1, step c trains Q on L_D if c mod (1+k) < k, everything else on L_G otherwise:
-    one step in k + 1. Predictions are C_1's.
+    with the supervised contrastive loss S and the remix loss R: for two rows a, b of each class,
+    CE(C_1(z[a] + z_2[b])), summed over classes and divided by K.
+
+    With k = ``d_steps_per_g_step`` and c = step + 1, step c trains Q on L_D if c mod (1+k) < k,
+    everything else on L_G otherwise: one step in k + 1. Predictions are C_1's.
 
     DomainBed takes a and b below the class's count, but among all rows, so mostly rows of the first
     environment and of any class, with the label of a (``adrmx_remix=reference``; ``fixed``: rows of
@@ -78,7 +82,8 @@ class ADRMX(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         nets = s.networks
-        z_1, z_2 = s.features(), nets.domain_featurizer(s.x)
+        z_1 = s.features()
+        z_2 = nets.domain_featurizer(s.x)
         z = z_1 - z_2
         parts = {
             "discriminator_loss": F.cross_entropy(nets.discriminator(z), s.env),
@@ -89,10 +94,13 @@ class ADRMX(Algorithm):
             "contrast": supervised_contrast(z_1, s.y, s.env) + supervised_contrast(z, s.y, s.env),
         }
         loss = (
-            parts["label_loss"] + parts["second_label_loss"] + s.hp.dclf_lambda * parts["domain_loss"]
-            + s.hp.rmxd_lambda * parts["remix_loss"] + s.hp.cnt_lambda * parts["contrast"]
+            parts["label_loss"]
+            + parts["second_label_loss"]
+            + s.hp.dclf_lambda * parts["domain_loss"]
+            + s.hp.rmxd_lambda * parts["remix_loss"]
+            + s.hp.cnt_lambda * parts["contrast"]
             - s.hp.disc_lambda * parts["discriminator_loss"]
-        )  # fmt: skip
+        )
         return Outcome(loss, detached(parts))
 
     def discriminate(self, s: Step) -> Outcome:
@@ -102,36 +110,44 @@ class ADRMX(Algorithm):
         return Outcome(loss, {"discriminator_loss": loss.detach()})
 
     def _remix(self, s: Step, z: Tensor, z_2: Tensor) -> Tensor:
-        classes, row = (
-            torch.arange(self.sizes.n_classes, device=z.device),
-            torch.arange(len(z), device=z.device),
-        )
+        """Compute R, the mean cross entropy over classes of two mixed rows of each."""
+        classes = torch.arange(self.sizes.n_classes, device=z.device)
         counts = (s.y == classes[:, None]).sum(1)
         safe_counts = counts.clamp(min=2)
         first, second = s.random["remix"]
         a = (first * safe_counts).long().clamp(max=safe_counts - 1)
-        b = (a + 1 + (second * (safe_counts - 1)).long().clamp(max=safe_counts - 2)) % safe_counts
+        shift = (second * (safe_counts - 1)).long().clamp(max=safe_counts - 2)
+        b = (a + 1 + shift) % safe_counts
         if self.values["adrmx_remix"] == "fixed":
+            last = len(z) - 1
+            row = torch.arange(len(z), device=z.device)
             by_class = (s.y * len(z) + row).argsort()
             start = counts.cumsum(0) - counts
-            a, b = (by_class[(start + position).clamp(max=len(z) - 1)] for position in (a, b))
+            a = by_class[(start + a).clamp(max=last)]
+            b = by_class[(start + b).clamp(max=last)]
         losses = F.cross_entropy(s.networks.classifier(z[a] + z_2[b]), s.y[a], reduction="none")
         return torch.where(counts >= 2, losses, 0.0).sum() / len(classes)
 
 
 def supervised_contrast(z: Tensor, y: Tensor, env: Tensor, within: float = 0.5) -> Tensor:
-    """Compute the supervised contrastive loss of (N, m) features (Khosla et al., 2020) in the form
-    of ADRMX.
+    """Compute the supervised contrastive loss of Khosla et al. (2020), in the form of ADRMX.
 
-    With u = z / |z|, e_ij = w_ij exp(u_i . u_j / 0.07) and p_ij = e_ij / (sum_{k != i} e_ik +
-    1e-5), a row's loss is the mean of -log(p_ij + 1e-5) over the other rows j of its class. Rows
-    without any count as 0, and the sum is divided by the number of the rest plus 1.
+    With u = z / |z|,
+
+        e_ij = w_ij exp(u_i . u_j / 0.07)
+        p_ij = e_ij / (sum_{k != i} e_ik + 1e-5),
+
+    a row's loss is the mean of -log(p_ij + 1e-5) over the other rows j of its class. Rows without
+    any count as 0, and the sum is divided by the number of the rest plus 1.
 
     Args:
-        z, y, env: (N, ...), of each row.
+        z: (N, m) features.
+        y: (N,) labels.
+        env: (N,) environments.
         within: w_ij of rows of one environment; 1 - ``within`` of rows of two.
     """
-    u, row = F.normalize(z, dim=1), torch.arange(len(y), device=z.device)
+    u = F.normalize(z, dim=1)
+    row = torch.arange(len(y), device=z.device)
     off_diagonal = row[:, None] != row
     weight = torch.where(env[:, None] == env, within, 1 - within) * off_diagonal
     e = weight * (u @ u.T / TEMPERATURE).exp()

@@ -12,27 +12,37 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class ANDMask(Algorithm):
-    """Follow the gradient only where the environments agree on its sign (Parascandolo et al., 2021;
-    DomainBed).
+    """Follow the gradient only where the environments agree on its sign
+    (Parascandolo et al., 2021; DomainBed).
 
-    For every coordinate M = 1[|mean_e sign(g_e)| >= tau]; the update follows M * mean_e g_e /
-    (1e-10 + r), where r is the fraction of ones of M within that parameter tensor. Where nothing
-    agrees the gradient is 0, and Adam still steps. ``forward=separate``: one forward pass per
-    environment (DomainBed); ``together``: one over all (OoD-Bench).
+    For every coordinate the mask is M = 1[|mean_e sign(g_e)| >= tau], and the update follows
+
+        M * mean_e g_e / (1e-10 + r),
+
+    where r is the fraction of ones of M within that parameter tensor. Where nothing agrees the
+    gradient is 0, and Adam still steps.
+
+    ``forward=separate``: one forward pass per environment (DomainBed); ``together``: one over all
+    (OoD-Bench).
     """
 
     choices: ClassVar[Choices] = {"forward": ("separate", "together")}
     why_not_sharp = "it masks the gradients of the environments"
 
     def objective(self, s: Step) -> Outcome:
-        return masked_outcome(
-            s, lambda g: _masked(g, s.hp.tau), self.values["forward"] == "together"
-        )
+        together = self.values["forward"] == "together"
+        return masked_outcome(s, lambda g: _masked(g, s.hp.tau), together)
 
 
 def _masked(gradients: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-    """Average and mask (E, ...) gradients to (...); return them and the share of coordinates that
-    are kept.
+    """Average and mask the gradients of one parameter.
+
+    Args:
+        gradients: (E, ...), of the environments.
+        tau: least agreement of the signs, 0-dimensional.
+
+    Returns:
+        The (...) masked gradient, and the share of the coordinates that the mask lets through.
     """
     mask = (gradients.sign().mean(0).abs() >= tau).to(gradients.dtype)
     share = mask.mean()

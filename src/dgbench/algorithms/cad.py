@@ -15,11 +15,12 @@ BASE_TEMPERATURE = 0.07
 
 
 class CAD(Algorithm):
-    """Make images of other environments as near as those of the same one (Ruan et al., 2022;
-    DomainBed).
+    """Make images of other environments as near as those of the same one
+    (Ruan et al., 2022; DomainBed).
 
-    L = CE(l, Y) + lmbda * P, P the contrastive bound of :func:`domain_bottleneck` on what the
-    features tell about the environment. One environment: plain pooled risk, with ``is_flipped``.
+    The objective is L = CE(l, Y) + lmbda * P, where P is the contrastive bound of
+    :func:`domain_bottleneck` on what the features tell about the environment. One environment:
+    plain pooled risk, with ``is_flipped``.
 
     ``is_flipped`` on maximizes the likelihood of the other environments' rows; off minimizes that
     of the same, among which DomainBed counts the row itself with similarity 0 (never drawn).
@@ -49,19 +50,19 @@ class CAD(Algorithm):
 def domain_bottleneck(
     z: Tensor, y: Tensor, env: Tensor, temperature: Tensor, *, conditional: bool, flipped: bool
 ) -> Tensor:
-    """Compute the penalty of CAD or CondCAD, a scalar; 0 where no row counts, as with one
-    environment if ``flipped``.
+    """Compute the penalty of CAD or CondCAD, a scalar.
 
-    With a_ij = z_i . z_j / T for i != j and a_ii = 0, less its row's maximum (a constant), Y_i the
-    other rows of row i's class, D_i the rows of its environment, i among them, and D'_i the others,
-    it is -(T / 0.07) times the mean of
+    Let a_ij = z_i . z_j / T for i != j and a_ii = 0, less its row's maximum (a constant); Y_i the
+    other rows of row i's class; D_i the rows of its environment, i among them, and D'_i all others.
+    The penalty is -(T / 0.07) times the mean of
 
     - log sum_{D'_i} exp a_ij - log sum_{j != i} exp a_ij, over rows whose Y_i is not empty;
     - ``conditional``: log sum_{Y_i and D'_i} exp a_ij - log sum_{Y_i} exp a_ij, over rows that have
       the first set;
     - not ``flipped``: the negative of either, with D_i in the place of D'_i.
 
-    Rows with an empty sum are left out.
+    Rows with an empty sum are left out. It is 0 if no row counts, as with one environment if
+    ``flipped``.
 
     Args:
         z: (N, m) features.
@@ -73,24 +74,23 @@ def domain_bottleneck(
     similarity = similarity - similarity.detach().amax(1, keepdim=True)
     same_class = (y[:, None] == y) & ~diagonal
     same_env = env[:, None] == env
-    domain_mask = ~same_env if flipped else same_env
-    log_numerator, has_numerator = _log_sums(
-        similarity, same_class & domain_mask if conditional else domain_mask
-    )
-    log_denominator, has_denominator = _log_sums(
-        similarity, same_class if conditional else ~diagonal
-    )
+    above = ~same_env if flipped else same_env
+    below = ~diagonal
+    if conditional:
+        above = same_class & above
+        below = same_class
+    log_numerator, has_numerator = _log_sums(similarity, above)
+    log_denominator, has_denominator = _log_sums(similarity, below)
     valid = (has_numerator & has_denominator & same_class.any(1)).to(z.dtype)
-    terms = valid * (
-        log_numerator - log_denominator if flipped else log_denominator - log_numerator
-    )
-    mean: Tensor = terms.sum() / valid.sum().clamp_min(1)
+    terms = log_numerator - log_denominator if flipped else log_denominator - log_numerator
+    mean: Tensor = (valid * terms).sum() / valid.sum().clamp_min(1)
     return -(temperature / BASE_TEMPERATURE) * mean
 
 
 def _log_sums(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the log of the sum of exp over each row's masked entries, 0 if there is none, and
-    whether any exist.
+    """Compute the log of the sum of exp over each row's masked entries, and whether it has any.
+
+    The former is 0 for a row without masked entries.
     """
     filled = mask.any(1)
     safe_mask = mask | ~filled[:, None]  # a row without entries would make the gradient NaN

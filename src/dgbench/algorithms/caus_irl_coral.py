@@ -11,10 +11,12 @@ class CausIRLCORAL(Algorithm):
     """Align two random mixtures of the environments (Chevalley et al., 2022; DomainBed).
 
     Each minibatch is cut at a random row r_e in 0, ..., B_e - 1; the rows before the cuts, of all
-    environments, are one group, the others the second. L = mean_e R_e + mmd_gamma * d, d CORAL's
-    distance of the groups: mean_j (difference of means)_j^2 + mean_jk (difference of
-    covariances)_jk^2. A group of less than two rows: d = 0 in that step. It works with one
-    environment too.
+    environments, are one group, the others the second. With CORAL's distance d of the groups,
+
+        L = mean_e R_e + mmd_gamma * d
+        d = mean_j (difference of means)_j^2 + mean_jk (difference of covariances)_jk^2.
+
+    A group of less than two rows: d = 0 in that step. It works with one environment too.
     """
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:

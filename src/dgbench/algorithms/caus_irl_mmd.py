@@ -13,9 +13,11 @@ class CausIRLMMD(Algorithm):
     """Align two random mixtures of the environments (Chevalley et al., 2022; DomainBed).
 
     Each minibatch is cut at a random row r_e in 0, ..., B_e - 1; the rows before the cuts, of all
-    environments, are one group, the others the second. L = mean_e R_e + mmd_gamma * (K(a,a) +
-    K(b,b) - 2 K(a,b)) of the groups, with the kernels of MMD. A group of less than two rows: no
-    penalty in that step. It works with one environment too.
+    environments, are one group a, the others the second b. With the kernels K of MMD,
+
+        L = mean_e R_e + mmd_gamma * (K(a,a) + K(b,b) - 2 K(a,b)).
+
+    A group of less than two rows: no penalty in that step. It works with one environment too.
     """
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:

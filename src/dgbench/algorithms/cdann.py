@@ -17,10 +17,12 @@ from dgbench.objectives.step import Step
 class CDANN(DANN):
     """DANN whose discriminator also knows the class (Li et al., 2018; DomainBed).
 
-    The discriminator sees z + E[y], E a learned (K, m) embedding of the classes that it owns, and
-    its cross entropy is the sum over rows of w_i CE_i with w_i = 1 / (rows of class y_i in the step
-    * (1 + largest label in the step)), so every class weighs the same. Everything else, the
-    switches included, is DANN's.
+    The discriminator sees z + E[y], where E is a learned (K, m) embedding of the classes that it
+    owns. Its cross entropy is the sum over rows of w_i CE_i with
+
+        w_i = 1 / (rows of class y_i in the step * (1 + largest label in the step)),
+
+    so every class weighs the same. Everything else, the switches included, is DANN's.
     """
 
     @classmethod

@@ -15,12 +15,16 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class DANN(Algorithm):
-    """Make features from which a discriminator cannot tell the environment (Ganin et al., 2016;
-    DomainBed).
+    """Make features from which a discriminator cannot tell the environment
+    (Ganin et al., 2016; DomainBed).
 
-    L_D = CE(Q(z), environment) + grad_penalty * mean_i |dS/dz_i|^2 and L_G = CE(h(z), Y) - lambda *
-    L_D. With k = ``d_steps_per_g_step`` and c = step + 1, step c trains the discriminator Q if c
-    mod (1+k) < k, otherwise featurizer and classifier: one of the two per step.
+    The discriminator Q and the model have the losses
+
+        L_D = CE(Q(z), environment) + grad_penalty * mean_i |dS/dz_i|^2
+        L_G = CE(h(z), Y) - lambda * L_D.
+
+    With k = ``d_steps_per_g_step`` and c = step + 1, step c trains the discriminator if c mod (1+k)
+    < k, otherwise featurizer and classifier: one of the two per step.
 
     ``dann_gp=ce``: S is the summed cross entropy (DomainBed since August 2022). ``softmax_column``:
     S = sum_i sum_e N_e softmax(Q(z_i))_e, a slip of the earlier code, constant for equal
@@ -76,7 +80,7 @@ class DANN(Algorithm):
         return s.x.new_full((len(s.y),), 1 / len(s.y))
 
     def _discriminator_loss(self, s: Step, z: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Compute L_D, and its parts to log."""
+        """Compute L_D, and the parts of it that are logged."""
 
         def scored(u: Tensor) -> tuple[Tensor, Tensor]:
             out = s.networks.discriminator(u)
@@ -88,14 +92,15 @@ class DANN(Algorithm):
             loss: Tensor = (self.row_weights(s) * scored(inputs)[1]).sum()
             return loss, {"discriminator_loss": loss.detach()}
         slopes, losses = torch.func.grad(scored, has_aux=True)(inputs)
-        loss, penalty = (self.row_weights(s) * losses).sum(), slopes.pow(2).sum(1).mean()
+        loss = (self.row_weights(s) * losses).sum()
+        penalty = slopes.pow(2).sum(1).mean()
         logs = {"discriminator_loss": loss.detach(), "gradient_penalty": penalty.detach()}
         return loss + s.hp.grad_penalty * penalty, logs
 
     def _sum_to_penalize(self, s: Step, out: Tensor, losses: Tensor) -> Tensor:
+        """Compute S from (N, E) outputs and (N,) losses of the discriminator."""
         if self.values["dann_gp"] == "ce":
             return losses.sum()
         totals = out.softmax(1).sum(0).unbind()
-        return torch.stack(
-            [size * total for size, total in zip(s.sizes, totals, strict=True)]
-        ).sum()
+        terms = [size * total for size, total in zip(s.sizes, totals, strict=True)]
+        return torch.stack(terms).sum()

@@ -11,7 +11,10 @@ from dgbench.objectives.step import Step
 class DISAM(SharpnessAware):
     """SAM whose climb keeps the environments together (Zhang et al., 2024; its code).
 
-    theta' = theta + rho g / |g|, g = grad [CE - lambda mean_e (R_e - mean R)^2] at theta:
+    The climb leads to
+
+        theta' = theta + rho g / |g|, with g = grad [CE - lambda mean_e (R_e - mean R)^2] at theta:
+
     environments that are already above the mean are climbed less. The update follows grad
     CE(theta'); the loss is that at theta'. With one environment it is SAM.
     """

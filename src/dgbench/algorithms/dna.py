@@ -17,13 +17,15 @@ EPSILON = 1e-6
 
 
 class DNA(Algorithm):
-    """Classify under several dropout masks that should disagree (Chu et al., 2022; the authors'
-    code).
+    """Classify under several dropout masks that should disagree
+    (Chu et al., 2022; the authors' code).
 
     The head is hidden layer, ReLU, dropout, linear. With q_si the probability of image i's class
-    under mask s of S (one for each row and s) and J(q) = log(2 / (1 + q)) + q log(2 q / (1 + q)),
-    which falls from log 2 to 0: L = mean_si J(q_si) - ``lambda_v`` mean_i (mean_s D_si^2 - (mean_s
-    D_si)^2), D = sqrt(J + 1e-6).
+    under mask s of S (one for each row and s),
+
+        J(q) = log(2 / (1 + q)) + q log(2 q / (1 + q)), which falls from log 2 to 0
+        D    = sqrt(J + 1e-6)
+        L    = mean_si J(q_si) - lambda_v mean_i (mean_s D_si^2 - (mean_s D_si)^2).
 
     The method is this loss with SWAD's average of the weights: train with ``averaging=swad`` for
     it. (SWAD as its authors use it there watches J of raw logits, NaN below -1; ours watches the
@@ -54,9 +56,9 @@ class DNA(Algorithm):
     def objective(self, s: Step) -> Outcome:
         hidden = s.networks.hidden(s.features()).relu() / (1 - self.values["drop_rate"])
         masked_hidden = torch.where(s.random["keep"], hidden, 0.0)  # (S, N, width)
-        log_q = s.networks.classifier(masked_hidden).log_softmax(2)
-        # (S, N)
-        j = divergence(log_q.gather(2, s.y.expand(len(masked_hidden), -1)[..., None])[..., 0])
+        log_p = s.networks.classifier(masked_hidden).log_softmax(2)  # (S, N, K)
+        labels = s.y.expand(len(masked_hidden), -1)
+        j = divergence(log_p.gather(2, labels[..., None])[..., 0])  # (S, N)
         root = (j + EPSILON).sqrt()
         diversity = (root.square().mean(0) - root.mean(0).square()).mean()
         risk = j.mean()

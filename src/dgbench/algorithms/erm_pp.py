@@ -31,9 +31,8 @@ class ERMPlusPlus(Algorithm):
         }
 
     def updates(self, step: int) -> Sequence[Update]:
-        return (
-            Update(self.objective, ("linear" if step <= self.values["linear_steps"] else "model",)),
-        )
+        group = "linear" if step <= self.values["linear_steps"] else "model"
+        return (Update(self.objective, (group,)),)
 
     def objective(self, s: Step) -> Outcome:
         return Outcome(s.risk(s.logits()))

@@ -24,14 +24,21 @@ from dgbench.objectives.step import (
 
 
 class FACT(Algorithm):
-    """Mix the Fourier amplitudes of images and agree with a mean teacher (Xu et al., 2021; the
-    authors' code).
+    """Mix the Fourier amplitudes of images and agree with a mean teacher
+    (Xu et al., 2021; the authors' code).
 
-    X' has the phases of X and amplitudes (1 - l_i)|F_i| + l_i |F_p(i)|, l_i ~ ``eta`` U(0, 1), p a
-    permutation of the rows, mixed in pixels from 0 to 1 and clipped. With logits a, b of X, X' and
-    a*, b* of the teacher, all at temperature T: L = CE(a)/2 + CE(b)/2 + w (KL(a* || b) + KL(b* ||
-    a)). In epoch e with R = ``ramp_epochs``, w = ``fact_weight`` exp(-5 (1 - min(e, R)/R)^2). There
-    is no factor T^2. (The paper prints weight 1 for each CE and the student first in KL.)
+    X' has the phases of X and, with a permutation p of the rows and l_i ~ ``eta`` U(0, 1), the
+    amplitudes
+
+        (1 - l_i) |F_i| + l_i |F_p(i)|,
+
+    mixed in pixels from 0 to 1 and clipped. With logits a, b of X, X' and a*, b* of the teacher,
+    all at temperature T,
+
+        L = CE(a) / 2 + CE(b) / 2 + w (KL(a* || b) + KL(b* || a))
+        w = fact_weight exp(-5 (1 - min(e, R) / R)^2) in epoch e, R = ramp_epochs.
+
+    There is no factor T^2. (The paper prints weight 1 for each CE and the student first in KL.)
 
     The teacher's parameters move at the start of step t by mu = min(1 - 1/(t + 1), ``momentum``);
     its BatchNorm uses the minibatch, and does not move the student's statistics. Predictions are
@@ -46,8 +53,10 @@ class FACT(Algorithm):
 
     static = frozenset({"epochs", "ramp_epochs", "drop_lr_at"})
     choices: ClassVar[Choices] = {
-        "partner": ("minibatch", "mutual"), "quantize": (True, False), "optimizer": ("adam", "sgd"),
-    }  # fmt: skip
+        "partner": ("minibatch", "mutual"),
+        "quantize": (True, False),
+        "optimizer": ("adam", "sgd"),
+    }
     why_not_cacheable = "it mixes the spectra of images, anew at every step"
     why_not_vectors = "it mixes the Fourier spectra of pictures"
 
@@ -80,7 +89,8 @@ class FACT(Algorithm):
         temperature = s.hp.temperature
         consistency = _divergence(target / temperature, mixed_logits / temperature)
         consistency = consistency + _divergence(mixed_target / temperature, logits / temperature)
-        risk, mixed_risk = F.cross_entropy(logits, y), F.cross_entropy(mixed_logits, y)
+        risk = F.cross_entropy(logits, y)
+        mixed_risk = F.cross_entropy(mixed_logits, y)
         weight = s.hp.fact_weight * self._ramp(s)
         logs = {
             "penalty": consistency.detach(),
@@ -93,10 +103,14 @@ class FACT(Algorithm):
     def views(self, s: Step) -> tuple[Tensor, Tensor, Tensor]:
         """Make the images of a step, the same with mixed amplitudes, and the labels of both."""
         u = to_pixels(s.x, self.sizes)
-        partner, weight, y = s.random["partner"], s.hp.eta * s.random["lam"], s.y
+        y = s.y
+        partner = s.random["partner"]
+        weight = s.hp.eta * s.random["lam"]
         if self.values["partner"] == "mutual":
-            n = len(y)
-            u, y, weight = torch.cat([u, u[partner]]), torch.cat([y, y[partner]]), weight.repeat(2)
+            u = torch.cat([u, u[partner]])
+            y = torch.cat([y, y[partner]])
+            weight = weight.repeat(2)
+            n = len(s.y)
             partner = torch.arange(2 * n, device=y.device).roll(n)
         if self.values["quantize"]:
             u = quantized(u)
@@ -106,6 +120,7 @@ class FACT(Algorithm):
         return from_pixels(u, self.sizes), from_pixels(mixed, self.sizes), y
 
     def _ramp(self, s: Step) -> Tensor:
+        """Compute w / ``fact_weight`` of this step's epoch."""
         length = self.values["ramp_epochs"]
         if not length:
             return torch.ones_like(s.hp.fact_weight)
@@ -124,12 +139,15 @@ class FACT(Algorithm):
 
 
 def _slot(name: str) -> str:
-    """Name the state's entry for the teacher's copy of a parameter; names of buffers have no dots."""
+    """Name the state's entry for the teacher's copy of a parameter.
+
+    Names of buffers have no dots.
+    """
     return f"teacher/{name.replace('.', '/')}"
 
 
 def _divergence(target: Tensor, logits: Tensor) -> Tensor:
     """Compute KL(softmax(target) || softmax(logits)), mean over rows."""
-    return F.kl_div(
-        logits.log_softmax(1), target.log_softmax(1), reduction="batchmean", log_target=True
-    )
+    log_p = target.log_softmax(1)
+    log_q = logits.log_softmax(1)
+    return F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)

@@ -13,14 +13,16 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class Fish(Algorithm):
-    """Descend on one environment after the other, then go part of the way (Shi et al., 2022;
-    DomainBed).
+    """Descend on one environment after the other, then go part of the way
+    (Shi et al., 2022; DomainBed).
 
     From theta_0, for e = 0, ..., E - 1 in turn: an Adam step on R_e at the weights that the
-    environment before left. Then theta <- theta_0 + meta_lr (theta - theta_0), parameters and
-    running statistics. Adam's moments and counter live on from step to step and count E a step.
+    environment before left. Then, for parameters and running statistics,
 
-    The loss is that of the last environment alone, and every schedule is one of the inner steps.
+        theta <- theta_0 + meta_lr (theta - theta_0).
+
+    Adam's moments and counter live on from step to step and count E a step. The loss is that of the
+    last environment alone, and every schedule is one of the inner steps.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -40,4 +42,7 @@ class Fish(Algorithm):
 
     @staticmethod
     def _risk(e: int, s: Step) -> Outcome:
-        return Outcome(F.cross_entropy(s.networks.logits(s.split(s.x)[e]), s.split(s.y)[e]))
+        """Compute R_e."""
+        x = s.split(s.x)[e]
+        y = s.split(s.y)[e]
+        return Outcome(F.cross_entropy(s.networks.logits(x), y))

@@ -11,25 +11,27 @@ from dgbench.objectives.step import Outcome, Step, penalized
 
 
 class Fishr(Algorithm):
-    """Match the variances of per-image gradients across environments (Rame et al., 2022;
-    DomainBed).
+    """Match the variances of per-image gradients across environments
+    (Rame et al., 2022; DomainBed).
 
     Per image the gradient of the cross entropy with respect to the linear classifier is r [z, 1]^T,
     r = p - onehot(y). s_e is its population variance within environment e, coordinate by
-    coordinate; v_e <- ema v_e + (1-ema) s_e is stored, and v_e / (1-ema), with a gradient through
-    s_e, enters P = mean_e mean_coordinates (v_e - mean v)^2. L = CE(l, Y) + w P, where w is 0
-    before step ``penalty_anneal_iters`` and ``lambda`` from then on; at that step Adam is
-    re-created. The average runs from step 0.
+    coordinate, of which a moving average is stored:
+
+        v_e <- ema v_e + (1-ema) s_e
+        u_e = v_e / (1-ema), with a gradient through s_e
+        P   = mean_e mean_coordinates (u_e - mean u)^2
+        L   = CE(l, Y) + w P,
+
+    where w is 0 before step ``penalty_anneal_iters`` and ``lambda`` from then on; at that step Adam
+    is re-created. The average runs from step 0.
     """
 
     reset_adam_at = "penalty_anneal_iters"
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        return {
-            "variances": torch.zeros(
-                self.sizes.n_envs, self.sizes.n_classes, self.sizes.n_features + 1
-            )
-        }
+        sizes = self.sizes
+        return {"variances": torch.zeros(sizes.n_envs, sizes.n_classes, sizes.n_features + 1)}
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
@@ -49,7 +51,10 @@ class Fishr(Algorithm):
 
 
 def _variance_of_products(r: Tensor, u: Tensor) -> Tensor:
-    """Compute the (K, m) population variances over rows of r_k u_j, r (B, K), u (B, m), with no (B,
-    K, m) products.
+    """Compute the (K, m) population variances over rows of r_k u_j, for r (B, K) and u (B, m).
+
+    No (B, K, m) products are made.
     """
-    return (r.pow(2).T @ u.pow(2)) / len(r) - (r.T @ u / len(r)).pow(2)
+    mean_squares = (r.pow(2).T @ u.pow(2)) / len(r)
+    means = r.T @ u / len(r)
+    return mean_squares - means.pow(2)

@@ -13,13 +13,17 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class GroupDRO(Algorithm):
-    """Weigh environments by an exponentiated-gradient ascent on their risks (Sagawa et al., 2020;
-    DomainBed).
+    """Weigh environments by an exponentiated-gradient ascent on their risks
+    (Sagawa et al., 2020; DomainBed).
 
-    q_e <- q_e * exp(eta * R_e), normalized to sum 1; L = sum_e q_e R_e with the updated q as a
-    constant. q starts as all ones. ``groupdro_divide_by_n`` divides L by the number of
-    environments, as DomainBed did before 2021. Of a step that draws environments, the others keep
-    their share, as in WILDS.
+    The weights and the objective are
+
+        q_e <- q_e * exp(eta * R_e), normalized to sum 1
+        L = sum_e q_e R_e, with the updated q as a constant.
+
+    q starts as all ones. ``groupdro_divide_by_n`` divides L by the number of environments, as
+    DomainBed did before 2021. Of a step that draws environments, the others keep their share, as in
+    WILDS.
     """
 
     draws_environments = True
@@ -36,12 +40,12 @@ class GroupDRO(Algorithm):
             q = q / q.sum()
             weights = q
         else:
-            places = (
-                s.drawn[:, None] == torch.arange(self.sizes.n_trained_envs, device=risks.device)
-            ).to(risks.dtype)
+            numbers = torch.arange(self.sizes.n_trained_envs, device=risks.device)
+            places = (s.drawn[:, None] == numbers).to(risks.dtype)  # (E drawn, E trained)
             q = s.state["q"] * (1 + (growth - 1) @ places)
             q = q / q.sum()
             weights = places @ q
         loss = (weights * risks).sum()
-        loss = loss / len(risks) if self.values["groupdro_divide_by_n"] else loss
+        if self.values["groupdro_divide_by_n"]:
+            loss = loss / len(risks)
         return Outcome(loss, {"largest_env_weight": q.max()}, {"q": q})

@@ -12,9 +12,13 @@ from dgbench.objectives.step import Outcome, Step, penalized
 class IBERM(Algorithm):
     """Ask for features that vary little, a bound on their entropy (Ahuja et al., 2021; DomainBed).
 
-    L = mean_e R_e + w * mean_e mean_j (unbiased variance of feature j within environment e), where
-    w is 0 before step ``ib_penalty_anneal_iters`` and ``ib_lambda`` from then on; at that step Adam
-    is re-created. A minibatch of one row has no variance: the loss is NaN, as in DomainBed.
+    The objective is
+
+        L = mean_e R_e + w * mean_e mean_j (unbiased variance of feature j within environment e),
+
+    where w is 0 before step ``ib_penalty_anneal_iters`` and ``ib_lambda`` from then on; at that
+    step Adam is re-created. A minibatch of one row has no variance: the loss is NaN, as in
+    DomainBed.
     """
 
     reset_adam_at = "ib_penalty_anneal_iters"
@@ -23,4 +27,5 @@ class IBERM(Algorithm):
         z = s.features()
         penalty = environment_variances(z, s.batch).mean()
         weight = torch.where(s.step >= s.hp.ib_penalty_anneal_iters, s.hp.ib_lambda, 0.0)
-        return penalized(s.environment_risks(s.networks.classifier(z)).mean(), weight, penalty)
+        risks = s.environment_risks(s.networks.classifier(z))
+        return penalized(risks.mean(), weight, penalty)

@@ -9,14 +9,17 @@ from dgbench.objectives.step import Outcome, Step, invariance_penalty, penalized
 
 
 class IRM(Algorithm):
-    """Ask that one classifier be optimal in every environment at once (Arjovsky et al., 2019,
-    IRMv1; DomainBed).
+    """Ask that one classifier be optimal in every environment at once
+    (Arjovsky et al., 2019, IRMv1; DomainBed).
 
-    L = mean_e R_e + w * mean_e G_e(even rows) * G_e(odd rows), where G is the derivative of the
-    risk with respect to a factor on the logits, taken at 1: the mean of <softmax(l) - onehot(y),
-    l>. The product of the two halves is an unbiased estimate of the squared gradient and may be
-    negative. w is 1 before step ``irm_penalty_anneal_iters`` and ``irm_lambda`` from then on; at
-    that step Adam is re-created.
+    The objective is
+
+        L = mean_e R_e + w * mean_e G_e(even rows) * G_e(odd rows),
+
+    where G is the derivative of the risk with respect to a factor on the logits, taken at 1: the
+    mean of <softmax(l) - onehot(y), l>. The product of the two halves is an unbiased estimate of
+    the squared gradient and may be negative. w is 1 before step ``irm_penalty_anneal_iters`` and
+    ``irm_lambda`` from then on; at that step Adam is re-created.
     """
 
     reset_adam_at = "irm_penalty_anneal_iters"

@@ -42,9 +42,12 @@ class JiGen(Algorithm):
 
     Each row is left in order with probability ``beta``, otherwise its 3 x 3 tiles get one of
     ``n_permutations`` orders or none, all equally likely; each tile turns gray with probability
-    ``tile_gray``, in ordered images too. L = CE(h(z), Y) + ``alpha`` CE(jigsaw(z), order), both
-    over all rows, one pass. ``class_on=ordered``: the first term over ordered rows only (so the
-    paper; 0 where there are none).
+    ``tile_gray``, in ordered images too. In one pass over all rows,
+
+        L = CE(h(z), Y) + alpha CE(jigsaw(z), order).
+
+    ``class_on=ordered``: the first term over ordered rows only (so the paper; 0 where there are
+    none).
 
     Sides that are no multiple of 3 lose their outer pixels, 224 -> 222 and 28 -> 27, in training
     and in prediction as with the authors. ``edge=keep`` leaves them around the shuffled square, and
@@ -56,8 +59,10 @@ class JiGen(Algorithm):
 
     static = frozenset({"n_permutations", "drop_lr_at"})
     choices: ClassVar[Choices] = {
-        "class_on": ("all", "ordered"), "edge": ("crop", "keep"), "optimizer": ("adam", "sgd"),
-    }  # fmt: skip
+        "class_on": ("all", "ordered"),
+        "edge": ("crop", "keep"),
+        "optimizer": ("adam", "sgd"),
+    }
     why_not_cacheable = "it shuffles tiles of the images, anew at every step"
     why_not_vectors = "it shuffles tiles of pictures"
 
@@ -92,10 +97,11 @@ class JiGen(Algorithm):
         return {"orders": torch.tensor(orders(self.values["n_permutations"]))}
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        n, below = sum(sizes), (self.values["n_permutations"] + 1,)
+        n = sum(sizes)
+        n_orders = self.values["n_permutations"] + 1
         return {
             "order": Integers(
-                (n,), "number of the order of the tiles, 0 for none", below=below * n
+                (n,), "number of the order of the tiles, 0 for none", below=(n_orders,) * n
             ),
             "coin": Uniform((n,), "the tiles stay in order where it is below beta"),
             "gray": Uniform((n, TILES), "a tile turns gray where it is below tile_gray"),
@@ -105,21 +111,20 @@ class JiGen(Algorithm):
         x, order = self.view(s)
         z = s.networks.featurizer(x)
         losses = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
-        weights = (
-            (order == 0).to(losses.dtype)
-            if self.values["class_on"] == "ordered"
-            else torch.ones_like(losses)
-        )
+        if self.values["class_on"] == "ordered":
+            weights = (order == 0).to(losses.dtype)
+        else:
+            weights = torch.ones_like(losses)
         risk = (losses * weights).sum() / weights.sum().clamp(min=1)
         puzzle = F.cross_entropy(s.networks.jigsaw(z), order)
-        return Outcome(
-            risk + s.hp.alpha * puzzle,
-            {"jigsaw_loss": puzzle.detach(), "class_loss": risk.detach()},
-        )
+        logs = {"jigsaw_loss": puzzle.detach(), "class_loss": risk.detach()}
+        return Outcome(risk + s.hp.alpha * puzzle, logs)
 
     def view(self, s: Step) -> tuple[Tensor, Tensor]:
-        """Shuffle the tiles of a step's images, some gray; return the images and the (N,) numbers
-        of the orders.
+        """Shuffle the tiles of a step's images, some gray.
+
+        Returns:
+            The images, and the (N,) numbers of the orders of their tiles.
         """
         order = torch.where(s.hp.beta > s.random["coin"], 0, s.random["order"])
         tiles = cut(self._inner(s.x))
@@ -129,10 +134,14 @@ class JiGen(Algorithm):
             tiles = torch.where(gray_mask, colorless, tiles)
         rows = torch.arange(len(tiles), device=tiles.device)[:, None]
         shuffled = assemble(tiles[rows, s.state["orders"][order]])
-        return (framed(shuffled, s.x) if self._keeps_edge(s.networks) else shuffled), order
+        if self._keeps_edge(s.networks):
+            shuffled = framed(shuffled, s.x)
+        return shuffled, order
 
     def predict(self, s: Prediction) -> Tensor:
-        return s.networks.logits(s.x if self._keeps_edge(s.networks) else self._inner(s.x))
+        if self._keeps_edge(s.networks):
+            return s.networks.logits(s.x)
+        return s.networks.logits(self._inner(s.x))
 
     def _keeps_edge(self, networks: AnyNetworks) -> bool:
         return self.values["edge"] == "keep" or networks.one_image_size()
@@ -145,22 +154,22 @@ class JiGen(Algorithm):
 
 @cache
 def orders(count: int) -> tuple[tuple[int, ...], ...]:
-    """List the identity and ``count`` other permutations of the tiles, far from one another in
-    Hamming distance.
+    """List the identity and ``count`` permutations of the tiles, far apart in Hamming distance.
 
     For 30 they are those of Carlucci et al. (2019). Otherwise each is the first in a shuffled list
     whose least distance to the ones before, the identity aside, is largest.
     """
     identity = tuple(range(TILES))
     if count == 30:
-        return identity, *(tuple(int(digit) for digit in word) for word in PUBLISHED.split())
+        return identity, *(tuple(map(int, word)) for word in PUBLISHED.split())
     candidates = np.array(list(permutations(identity)), np.int8)[1:]
     np.random.default_rng(0).shuffle(candidates)
-    chosen, distance = [0], np.full(len(candidates), TILES + 1)
+    chosen = [0]
+    distance = np.full(len(candidates), TILES + 1)
     while len(chosen) < count:
         distance = np.minimum(distance, (candidates != candidates[chosen[-1]]).sum(1))
         chosen.append(int(distance.argmax()))
-    return identity, *(tuple(int(tile) for tile in candidates[number]) for number in chosen)
+    return identity, *(tuple(order) for order in candidates[chosen].tolist())
 
 
 def square(height: int, width: int) -> tuple[slice, slice]:
@@ -192,8 +201,8 @@ def assemble(tiles: Tensor) -> Tensor:
 
 def framed(inner: Tensor, x: Tensor) -> Tensor:
     """Replace the middle part of images ``x``, see :func:`square`, by ``inner``."""
-    rows, columns = square(*x.shape[-2:])
     height, width = x.shape[-2:]
+    rows, columns = square(height, width)
     edges = (columns.start, width - columns.stop, rows.start, height - rows.stop)
     inside = F.pad(torch.ones_like(inner[0, 0], dtype=torch.bool), edges)
     return torch.where(inside, F.pad(inner, edges), x)

@@ -14,22 +14,25 @@ from dgbench.network_specs import FeaturizerSpec, LinearSpec, NetworkSpec, PerCh
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Step
 
-INITIAL_VARIANCE, LEAST_VARIANCE = 0.1, 1e-5
+INITIAL_VARIANCE = 0.1
+LEAST_VARIANCE = 1e-5
 
 
 class MIRO(Algorithm):
     """Stay near the features of the initial network at every depth (Cha et al., 2022; its code).
 
-    L = CE(h(z), Y) + ld * sum_s 1/2 mean [(f_s - f0_s)^2 / v_s + log v_s], f_s being the maps after
-    the stem and after each stage of the featurizer, f0_s those of its frozen initial copy, v_s =
-    softplus(b_s) + 1e-5 one learned variance per channel, 0.1 at first; means over all entries of a
-    map. The b_s are trained at lr * ``lr_mult``.
+    The objective is
 
-    Meant for pretrained weights, without which the copy is a random network, and for a frozen
-        BatchNorm: the copy uses
-    its running statistics, so that statistics of the minibatch are far from it at once. The second
-    forward pass, without gradient, is its cost. Dropout acts on the pooled features, not on the
-    maps. Its table combines it with SWAD, averaging=swad.
+        L = CE(h(z), Y) + ld * sum_s 1/2 mean [(f_s - f0_s)^2 / v_s + log v_s]
+
+    where f_s are the maps after the stem and after each stage of the featurizer, f0_s those of its
+    frozen initial copy, and v_s = softplus(b_s) + 1e-5 one learned variance per channel, 0.1 at
+    first; means are over all entries of a map. The b_s are trained at lr * ``lr_mult``.
+
+    It is meant for pretrained weights, without which the copy is a random network, and for a frozen
+    BatchNorm: the copy uses its running statistics, so that statistics of the minibatch are far
+    from it at once. The second forward pass, without gradient, is its cost. Dropout acts on the
+    pooled features, not on the maps. Its table combines it with SWAD, ``averaging=swad``.
     """
 
     static = frozenset({"lr_mult"})
@@ -59,16 +62,15 @@ class MIRO(Algorithm):
         z, maps = s.networks.featurizer(s.x, maps=True)
         _, initial = s.networks.initial(s.x, maps=True)
         risk = s.risk(s.networks.classifier(z))
-        terms = [
-            _distance(*layer) for layer in zip(maps, initial, s.networks.variances(), strict=True)
-        ]
-        penalty = torch.stack(terms).sum()
+        layers = zip(maps, initial, s.networks.variances(), strict=True)
+        penalty = torch.stack([_distance(*layer) for layer in layers]).sum()
         return Outcome(risk + s.hp.ld * penalty, {"penalty": penalty.detach()})
 
 
 def _distance(trained: Tensor, initial: Tensor, b: Tensor) -> Tensor:
-    """Average over entries the negative log likelihood of the initial map around the trained one,
-    without constants.
+    """Average over entries the negative log likelihood of the initial map around the trained one.
+
+    Constants are left out.
     """
     variance = F.softplus(b) + LEAST_VARIANCE
     axes = [axis for axis, size in enumerate(b.shape) if size == 1]  # all but that of the channels

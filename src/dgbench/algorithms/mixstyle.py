@@ -25,8 +25,8 @@ from dgbench.objectives.step import (
 
 
 class MixStyle(Algorithm):
-    """Mix the feature statistics of images of different environments (Zhou et al., 2021; NICO++'s
-    form).
+    """Mix the feature statistics of images of different environments
+    (Zhou et al., 2021; NICO++'s form).
 
     ``ms_type=crossdomain``: for the n pairs of a random cyclic order, one pass over [x_i; x_j], in
     which the images of one side borrow the style of the other; L is the mean over pairs of CE.
@@ -44,21 +44,21 @@ class MixStyle(Algorithm):
     why_not_vectors = "it mixes the styles of maps of channels inside the featurizer"
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        stages, partner = len(str(self.values["ms_layers"])), "the row whose style is borrowed"
+        stages = len(str(self.values["ms_layers"]))
+        about = "the row whose style is borrowed"
         partners: RandomInput
         if self.values["ms_type"] == "crossdomain":
             shape = (len(sizes), stages)
-            partners = CrossPermutation((*shape, 2 * max(sizes)), partner)
+            partners = CrossPermutation((*shape, 2 * max(sizes)), about)
         else:
             shape = (1, stages)
-            partners = Permutation((*shape, sum(sizes)), partner)
+            partners = Permutation((*shape, sum(sizes)), about)
+        alpha = self.values["ms_alpha"]
         return {
             "partner": partners,
             "active": Bernoulli(shape, "whether a stage mixes", p=self.values["ms_p"]),
             "permutation": Permutation((len(sizes),), "cyclic order of the environments"),
-            "weight": Beta(
-                partners.shape, "weight of a row's own style", alpha=self.values["ms_alpha"]
-            ),
+            "weight": Beta(partners.shape, "weight of a row's own style", alpha=alpha),
         }
 
     def objective(self, s: Step) -> Outcome:
@@ -67,29 +67,27 @@ class MixStyle(Algorithm):
             weights = s.x.new_full(rows.shape, 1 / len(s.y))
         else:
             pairs = cyclic_pairs(s.batch, s.random["permutation"])
-            rows, weights = (
-                torch.cat([pairs.first, pairs.second], 1),
-                torch.cat([pairs.weight] * 2, 1) / 2,
-            )
-        x, y = s.x[rows], s.y[rows]  # (passes, n, ...)
-        stages = [
-            int(digit)
-            for digit in str(self.values["ms_layers"])
-            if int(digit) in s.networks.style_stages()
-        ]
+            rows = torch.cat([pairs.first, pairs.second], 1)
+            weights = torch.cat([pairs.weight, pairs.weight], 1) / 2
+        x = s.x[rows]  # (passes, n, C, H, W)
+        y = s.y[rows]  # (passes, n)
+        wanted = map(int, str(self.values["ms_layers"]))
+        stages = [stage for stage in wanted if stage in s.networks.style_stages()]
         logits = torch.stack([_mixed_logits(s, x[i], i, stages) for i in range(len(x))])
         losses = F.cross_entropy(logits.movedim(-1, 1), y, reduction="none")
-        return Outcome(
-            (losses * weights).sum(1).mean(), {"mixed_stages": s.x.new_full((), len(stages))}
-        )
+        loss = (losses * weights).sum(1).mean()
+        return Outcome(loss, {"mixed_stages": s.x.new_full((), len(stages))})
 
 
 def _mixed_logits(s: Step, x: Tensor, i: int, stages: Sequence[int]) -> Tensor:
-    """Compute the (n, K) logits of pass ``i`` over (n, C, H, W) images, with styles mixed after
-    these stages.
+    """Compute the (n, K) logits of pass ``i`` over (n, C, H, W) images.
+
+    Styles are mixed after these stages.
     """
     if not stages:
         return s.networks.logits(x)
-    active, weight, partner = (s.random[name][i] for name in ("active", "weight", "partner"))
+    active = s.random["active"][i]
+    weight = s.random["weight"][i]
+    partner = s.random["partner"][i]
     styles = {stage: StyleMix(active[k], weight[k], partner[k]) for k, stage in enumerate(stages)}
     return s.networks.classifier(s.networks.featurizer(x, styles=styles))

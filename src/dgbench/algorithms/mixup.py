@@ -24,9 +24,13 @@ from dgbench.objectives.step import (
 class Mixup(Algorithm):
     """Train on convex combinations of images of two environments (Yan et al., 2020; DomainBed).
 
-    For each pair (i, j) of P(n) and one weight w ~ Beta(mixup_alpha, mixup_alpha): u = w x_i +
-    (1-w) x_j and term = w CE(f(u), y_i) + (1-w) CE(f(u), y_j); L is the mean over the n pairs.
-    ``mixup_inner_permutation`` also shuffles the rows of x_j, as the code of Yu et al. (2024) does.
+    For each pair (i, j) of P(n) and one weight w ~ Beta(mixup_alpha, mixup_alpha):
+
+        u    = w x_i + (1-w) x_j
+        term = w CE(f(u), y_i) + (1-w) CE(f(u), y_j)
+
+    L is the mean of the terms of the n pairs. ``mixup_inner_permutation`` also shuffles the rows of
+    x_j, as the code of Yu et al. (2024) does.
     """
 
     choices: ClassVar[Choices] = {"mixup_inner_permutation": (True, False)}
@@ -46,17 +50,16 @@ class Mixup(Algorithm):
         pairs = cyclic_pairs(s.batch, s.random["permutation"])
         if self.values["mixup_inner_permutation"]:
             pairs = shuffle_second(pairs, s.random["keys"])
-        w = s.random["weight"].view(-1, 1, *[1] * (s.x.dim() - 1))
+        weight = s.random["weight"]  # (n,)
+        w = weight.view(-1, 1, *[1] * (s.x.dim() - 1))
         mixed = w * s.x[pairs.first] + (1 - w) * s.x[pairs.second]
         logits = torch.stack([s.networks.logits(u) for u in mixed])  # (n, L, K), one pass per pair
-        first, second = (
-            self._risks(logits, s.y[rows], pairs.weight) for rows in (pairs.first, pairs.second)
-        )
-        return Outcome(
-            (s.random["weight"] * first).mean() + ((1 - s.random["weight"]) * second).mean()
-        )
+        first = self._risks(logits, s.y[pairs.first], pairs.weight)
+        second = self._risks(logits, s.y[pairs.second], pairs.weight)
+        return Outcome((weight * first).mean() + ((1 - weight) * second).mean())
 
     @staticmethod
     def _risks(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """Compute the (n,) risks of the pairs from (n, L, K) logits."""
-        return (F.cross_entropy(logits.movedim(-1, 1), y, reduction="none") * weight).sum(1)
+        losses = F.cross_entropy(logits.movedim(-1, 1), y, reduction="none")
+        return (losses * weight).sum(1)

@@ -21,14 +21,18 @@ ADAM_EPSILON = 1e-8
 
 
 class MLDG(Algorithm):
-    """Learn on one environment so that another improves too (Li et al., 2018; DomainBed's
-    first-order form).
+    """Learn on one environment so that another improves too
+    (Li et al., 2018; DomainBed's first-order form).
 
-    For each episode (i, j), always from the current parameters: g_i = grad R_i(theta); theta' is
-    one step of a fresh Adam with g_i, that is theta - lr d / (|d| + 1e-8) with d = g_i +
-    weight_decay theta; g_j = grad R_j at theta', not differentiated through the step. The update is
-    the sum over episodes of (g_i + mldg_beta g_j) / n, n being the number of environments. Running
-    statistics of BatchNorm do not move, as in the reference.
+    For each episode (i, j), always from the current parameters theta:
+
+        g_i    = grad R_i(theta)
+        theta' = theta - lr d / (|d| + 1e-8), with d = g_i + weight_decay theta
+        g_j    = grad R_j(theta'), not differentiated through the step
+
+    theta' is one step of a fresh Adam with g_i. The update is the sum over episodes of (g_i +
+    mldg_beta g_j) / n, n being the number of environments. Running statistics of BatchNorm do not
+    move, as in the reference.
 
     ``mldg_episodes=split``: n - ``n_meta_test`` random environments, each with one of the others in
     turn. ``pairs``: the n cyclic pairs of a random order.
@@ -71,7 +75,7 @@ class MLDG(Algorithm):
     def objective(self, s: Step) -> Outcome:
         params = detached(s.networks.params(*MODEL))
         total = {key: torch.zeros_like(value) for key, value in params.items()}
-        loss = first_risks = second_risks = s.x.new_zeros(())
+        loss = meta_train_risk = meta_test_risk = s.x.new_zeros(())
         episodes = self._episodes(s.batch, s.random["permutation"])
         for first, second, weight in zip(
             episodes.first.unbind(), episodes.second.unbind(), episodes.weight.unbind(), strict=True
@@ -80,23 +84,23 @@ class MLDG(Algorithm):
             ahead = {key: self._adam_step(s, value, g_i[key]) for key, value in params.items()}
             risk_j, g_j = self._descend(s, ahead, second, weight)
             loss = loss + risk_i + s.hp.mldg_beta * risk_j
-            first_risks, second_risks = (
-                first_risks + risk_i.detach(),
-                second_risks + risk_j.detach(),
-            )
+            meta_train_risk = meta_train_risk + risk_i.detach()
+            meta_test_risk = meta_test_risk + risk_j.detach()
             total = {
                 key: value + g_i[key] + s.hp.mldg_beta * g_j[key] for key, value in total.items()
             }
         n = len(s.sizes)
         m = len(episodes.first)
-        logs = {"meta_train_risk": first_risks / m, "meta_test_risk": second_risks / m}
+        logs = {"meta_train_risk": meta_train_risk / m, "meta_test_risk": meta_test_risk / m}
         return Outcome(loss / n, logs, grads={key: value / n for key, value in total.items()})
 
     @staticmethod
     def _descend(
         s: Step, params: Tensors, rows: Tensor, weight: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        x, y = s.x[rows], s.y[rows]
+        """Compute the risk of these rows at ``params``, and its gradient."""
+        x = s.x[rows]
+        y = s.y[rows]
 
         def risk(bound: BoundNetworks) -> Tensor:
             return weighted_risk(bound.logits(x), y, weight)
@@ -105,5 +109,6 @@ class MLDG(Algorithm):
 
     @staticmethod
     def _adam_step(s: Step, value: Tensor, gradient: Tensor) -> Tensor:
+        """Take the first step of a fresh Adam from ``value``."""
         d = gradient + s.hp.weight_decay * value
         return value - s.hp.lr * d / (d.abs() + ADAM_EPSILON)

@@ -32,19 +32,23 @@ EPSILON = 1e-5
 
 
 class MMLD(Algorithm):
-    """Features that do not tell groups of like style apart (Matsuura and Harada, 2020; the authors'
-    code).
+    """Features that do not tell groups of like style apart
+    (Matsuura and Harada, 2020; the authors' code).
 
     ``rounds`` times, evenly over training, all training images are clustered into ``n_groups`` by
     their style: channel means and standard deviations of the first two stages' maps (of the image,
     where a backbone has no such maps), 256 principal components, k-means. Clusters take the names
-    of the round before that fit best.
+    of the round before that fit best. The objective is
 
-    L = CE(h(z), Y) + sum_i w_i CE(D(u_i), g_i) / sum_i w_i + b H, u = z with its gradient times -a.
-    H is the mean entropy of predictions (``entropy=square``: -1/2 mean sum_k p_k^2), w one over a
-    group's size. In round r of R, a = (2 / (1 + exp(-10 r/R)) - 1) ``grl_weight`` and b the same
-    with ``entropy_weight``, both 0 in the first round; the discriminator D itself learns with
-    weight 1 always. No environment labels are used.
+        L = CE(h(z), Y) + sum_i w_i CE(D(u_i), g_i) / sum_i w_i + b H
+
+    where u is z with its gradient times -a, and w one over a group's size. H is the mean entropy of
+    predictions (``entropy=square``: -1/2 mean sum_k p_k^2). In round r of R
+
+        a = (2 / (1 + exp(-10 r/R)) - 1) grl_weight
+
+    and b is the same with ``entropy_weight``, both 0 in the first round; the discriminator D itself
+    learns with weight 1 always. No environment labels are used.
 
     The authors' passes take validation images too; here training images only. ``optimizer=sgd``
     (Nesterov, 0.9) and ``drop_lr_at`` 0.8 are their settings.
@@ -54,8 +58,10 @@ class MMLD(Algorithm):
         {"n_groups", "rounds", "disc_width", "disc_drop_rate", "head_factor", "drop_lr_at"}
     )
     choices: ClassVar[Choices] = {
-        "entropy": ("shannon", "square"), "group_weights": (True, False), "optimizer": ("adam", "sgd"),
-    }  # fmt: skip
+        "entropy": ("shannon", "square"),
+        "group_weights": (True, False),
+        "optimizer": ("adam", "sgd"),
+    }
     why_not_cacheable = "it looks at the maps of the first stages"
     why_not_vectors = "it clusters pictures by the style of their channels"
     why_not_sharp = "featurizer and discriminator follow different losses in one update"
@@ -86,39 +92,43 @@ class MMLD(Algorithm):
         return factor * dropped(step, self.values["drop_lr_at"], self.sizes.n_steps)
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        n, groups = self.sizes.n_images, self.values["n_groups"]
-        return {"group": torch.zeros(n, dtype=torch.int64), "group_weight": torch.ones(groups)}
+        return {
+            "group": torch.zeros(self.sizes.n_images, dtype=torch.int64),
+            "group_weight": torch.ones(self.values["n_groups"]),
+        }
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        shape, keep_rate = (
-            (sum(sizes), self.values["disc_width"]),
-            1 - self.values["disc_drop_rate"],
-        )
-        return {
-            f"keep_{k}": Bernoulli(shape, "which units of the discriminator are kept", p=keep_rate)
-            for k in (1, 2)
-        }
+        shape = (sum(sizes), self.values["disc_width"])
+        keep_rate = 1 - self.values["disc_drop_rate"]
+        keep = Bernoulli(shape, "which units of the discriminator are kept", p=keep_rate)
+        return {"keep_1": keep, "keep_2": keep}
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
         logits = s.networks.classifier(z)
-        current_round = epoch_of(s.step, self.values["rounds"], self.sizes.n_steps).to(
-            s.hp.grl_weight.dtype
-        )
-        rise = 2 / (1 + (-10 * current_round / self.values["rounds"]).exp()) - 1
+        rise = self._rise(s)
         reversal = rise * s.hp.grl_weight
         group = s.state["group"][s.index]
         group_logits = self._discriminate(s, scale_gradient(z, -reversal))
         weight = s.state["group_weight"][group]
-        style_loss = (
-            weight * F.cross_entropy(group_logits, group, reduction="none")
-        ).sum() / weight.sum()
-        entropy, risk = self._entropy(logits), s.risk(logits)
+        losses = F.cross_entropy(group_logits, group, reduction="none")
+        style_loss = (weight * losses).sum() / weight.sum()
+        entropy = self._entropy(logits)
+        risk = s.risk(logits)
         logs = {
-            "class_loss": risk.detach(), "discriminator_loss": style_loss.detach(), "entropy": entropy.detach(),
+            "class_loss": risk.detach(),
+            "discriminator_loss": style_loss.detach(),
+            "entropy": entropy.detach(),
             "reversal": reversal,
-        }  # fmt: skip
+        }
         return Outcome(risk + style_loss + rise * s.hp.entropy_weight * entropy, logs)
+
+    def _rise(self, s: Step) -> Tensor:
+        """Compute the factor of the weights a and b in this round, from 0 in the first up to 1."""
+        rounds = self.values["rounds"]
+        current = epoch_of(s.step, rounds, self.sizes.n_steps).to(s.hp.grl_weight.dtype)
+        rise: Tensor = 2 / (1 + (-10 * current / rounds).exp()) - 1
+        return rise
 
     def _discriminate(self, s: Step, u: Tensor) -> Tensor:
         scale = 1 / (1 - self.values["disc_drop_rate"])
@@ -133,7 +143,8 @@ class MMLD(Algorithm):
         return -(p * logits.log_softmax(1)).sum(1).mean()
 
     def survey_due(self, step: int) -> bool:
-        rounds, n_steps = self.values["rounds"], max(self.sizes.n_steps, 1)
+        rounds = self.values["rounds"]
+        n_steps = max(self.sizes.n_steps, 1)
         current = epoch_of(step, rounds, n_steps)
         return bool(current < rounds and step == math.ceil(current * n_steps / rounds))
 
@@ -154,15 +165,15 @@ class MMLD(Algorithm):
         if not self.values["group_weights"]:
             return {"group": group}
         share = 1 / torch.bincount(labels, minlength=n_groups).clamp(min=1).double()
-        return {
-            "group": group,
-            "group_weight": (n_groups * share / share.sum()).to(survey.state["group_weight"]),
-        }
+        weight = n_groups * share / share.sum()
+        return {"group": group, "group_weight": weight.to(survey.state["group_weight"])}
 
 
 def _style(maps: Tensor) -> Tensor:
-    """Compute (n, 2 C) means and standard deviations of the channels of (n, C, H, W) maps or (n, L,
-    C) tokens.
+    """Compute the (n, 2 C) means and standard deviations of the channels of n images.
+
+    Args:
+        maps: (n, C, H, W) maps, or (n, L, C) tokens.
     """
     pixels = maps.mT if maps.dim() == 3 else maps.flatten(2)
     variance = pixels.var(2, correction=min(1, pixels.shape[2] - 1))

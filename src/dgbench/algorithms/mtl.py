@@ -17,8 +17,11 @@ from dgbench.objectives.step import Normal, Outcome, Prediction, RandomInputs, S
 class MTL(Algorithm):
     """Show the classifier a summary of the environment too (Blanchard et al., 2021; DomainBed).
 
-    a_e = mtl_ema * mean z_e + (1 - mtl_ema) * (its last value); o = h([z, a_e]); L = sum_e CE(o_e,
-    y_e).
+    The summary a_e of environment e, its logits o_e and the objective are
+
+        a_e = mtl_ema * mean z_e + (1 - mtl_ema) * (its last value)
+        o_e = h([z_e, a_e])
+        L   = sum_e CE(o_e, y_e).
 
     DomainBed overwrites a_e with standard normal noise, in training and in prediction, so the
     moving average has no effect (``variant=reference``). ``variant=fixed``: a_e itself, with a
@@ -59,7 +62,8 @@ class MTL(Algorithm):
 
     def predict(self, s: Prediction) -> Tensor:
         z = s.networks.featurizer(s.x)
-        summary = (
-            z.mean(0).expand_as(z) if self.values["variant"] == "fixed" else s.random["summary"]
-        )
+        if self.values["variant"] == "fixed":
+            summary = z.mean(0).expand_as(z)
+        else:
+            summary = s.random["summary"]
         return s.networks.classifier(torch.cat([z, summary], 1))

@@ -15,10 +15,13 @@ BANDWIDTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
 class RDM(Algorithm):
     """Match the losses of the worst environment to those of all (Nguyen et al., 2024; DomainBed).
 
-    With u the losses of the images of the environment whose risk is largest and v those of all
-    images, u's included, L = mean_e R_e + w (K(u,u) + K(v,v) - 2 K(u,v)) + w' (var u + var v): K
-    the mean over pairs of sum_g exp(-g (a-b)^2), g = 0.0001, 0.001, ..., 1000, and unbiased
-    variances. Both weights are 0 before step ``rdm_penalty_anneal_iters``, then ``rdm_lambda`` and
+    Let u be the losses of the images of the environment whose risk is largest, and v those of all
+    images, u's included. The objective is
+
+        L = mean_e R_e + w (K(u,u) + K(v,v) - 2 K(u,v)) + w' (var u + var v)
+
+    with unbiased variances and K the mean over pairs of sum_g exp(-g (a-b)^2), g = 0.0001, 0.001,
+    ..., 1000. Both weights are 0 before step ``rdm_penalty_anneal_iters``, then ``rdm_lambda`` and
     ``variance_weight``; at that step Adam is re-created with the learning rate ``rdm_lr``. The
     choice of the worst environment has no gradient.
 

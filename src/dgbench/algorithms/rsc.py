@@ -10,13 +10,15 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class RSC(Algorithm):
-    """Train without the features that the right answer leans on most (Huang et al., 2020;
-    DomainBed).
+    """Train without the features that the right answer leans on most
+    (Huang et al., 2020; DomainBed).
 
     Per row, with g the gradient of the true class's logit with respect to the features z, keep the
     features whose g lies below its quantile 1 - rsc_f_drop_factor. Rows whose true-class
     probability falls, by that, less than the quantile 1 - rsc_b_drop_factor over the step keep all
-    features. L = CE(h(z * mask), Y), the mask a constant.
+    features. The objective is
+
+        L = CE(h(z * mask), Y), with the mask as a constant.
     """
 
     def objective(self, s: Step) -> Outcome:
@@ -33,11 +35,14 @@ class RSC(Algorithm):
 
 
 def _quantile(values: Tensor, q: Tensor) -> Tensor:
-    """Compute a quantile over the last axis, kept, interpolating linearly; unlike in
-    torch.quantile, vmap can map q.
+    """Compute a quantile over the last axis, which is kept, interpolating linearly.
+
+    Unlike in torch.quantile, ``vmap`` can map ``q``.
     """
     ordered = values.detach().sort(-1).values
-    position = (q * (values.shape[-1] - 1)).clamp(0, values.shape[-1] - 1)
+    last = values.shape[-1] - 1
+    position = (q * last).clamp(0, last)
     below = position.floor()
-    low, high = (ordered.index_select(-1, i.long()[None]) for i in (below, position.ceil()))
+    low = ordered.index_select(-1, below.long()[None])
+    high = ordered.index_select(-1, position.ceil().long()[None])
     return low + (position - below) * (high - low)

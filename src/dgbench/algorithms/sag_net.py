@@ -15,14 +15,19 @@ EPSILON = 1e-5
 
 
 class SagNet(Algorithm):
-    """Rely on content, not on style: the feature statistics of each image (Nam et al., 2021;
-    DomainBed).
+    """Rely on content, not on style: the feature statistics of each image
+    (Nam et al., 2021; DomainBed).
 
-    A step has three updates, each with its own forward pass, mixing weights and permutation: the
-    featurizer and the content head on features whose mean and variance are mixed with another
-    row's; the style head on features whose normalized content is another row's; the featurizer with
-    sag_w_adv times the cross entropy of the style head with the uniform distribution. Mean and
-    unbiased variance are taken over the feature axis; variances are mixed, not standard deviations.
+    A step has three updates, each with its own forward pass, mixing weights and permutation:
+
+    1. the featurizer and the content head on features whose mean and variance are mixed with
+       another row's;
+    2. the style head on features whose normalized content is another row's;
+    3. the featurizer with sag_w_adv times the cross entropy of the style head with the uniform
+       distribution.
+
+    Mean and unbiased variance are taken over the feature axis; variances are mixed, not standard
+    deviations.
     """
 
     @classmethod
@@ -50,7 +55,8 @@ class SagNet(Algorithm):
     def objective(self, s: Step) -> Outcome:
         """Compute the content head's loss on randomized style."""
         content, mean, variance = _take_apart(s.features())
-        partner, mix = s.random["permutation"][0], s.random["mix"][:, None]
+        partner = s.random["permutation"][0]
+        mix = s.random["mix"][:, None]
         mean = mix * mean + (1 - mix) * mean[partner]
         variance = mix * variance + (1 - mix) * variance[partner]
         return Outcome(s.risk(s.networks.classifier(_put_together(content, mean, variance))))
@@ -74,6 +80,7 @@ class SagNet(Algorithm):
 
 
 def _take_apart(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the (N, m) content of (N, m) features, and their (N, 1) means and variances."""
     mean = z.mean(1, keepdim=True)
     centered = z - mean
     variance = centered.square().sum(1, keepdim=True) / (z.shape[1] - 1)

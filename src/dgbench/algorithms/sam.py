@@ -13,14 +13,12 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class SharpnessAware(Algorithm):
-    """What SAM and its successors share: a gradient here, a gradient at raised weights, and an
-    update from both.
+    """Take a gradient here, one at raised weights, and an update from both, as SAM and its like do.
 
     g is the gradient at theta of what :meth:`ascent_loss` says, g' that of the mean cross entropy
     over all N rows at theta' = theta + (a length) g; Adam steps from theta on what :meth:`method`
     makes of both. A step makes two passes over the images; the second draws dropout masks of its
     own. Decay is Adam's alone and not in g.
-
     """
 
     why_not_in_parts = "each part of a minibatch would climb on its own"
@@ -39,17 +37,20 @@ class SharpnessAware(Algorithm):
         return Outcome(s.risk(s.logits()))
 
     def ascent_outcome(self, s: Step) -> Outcome:
-        """Compute the loss that is climbed on at theta; log the mean cross entropy and the variance
-        of the risks.
+        """Compute the loss that is climbed on at theta.
+
+        Logs are the mean cross entropy and the variance of the risks.
         """
         logits = s.logits()
-        risk, risks = s.risk(logits), s.environment_risks(logits)
+        risk = s.risk(logits)
+        risks = s.environment_risks(logits)
         logs = {"cross_entropy": risk.detach(), "variance": risks.detach().var(correction=0)}
         return Outcome(self.ascent_loss(s, risk, risks), logs)
 
     def ascent_loss(self, s: Step, risk: Tensor, risks: Tensor) -> Tensor:
-        """Map the mean cross entropy and the (E,) risks to the loss that is climbed on; its value
-        is the former.
+        """Map the mean cross entropy and the (E,) risks to the loss that is climbed on.
+
+        Its value is the mean cross entropy; its gradient may be another.
         """
         return risk
 
@@ -57,8 +58,14 @@ class SharpnessAware(Algorithm):
 class SAM(SharpnessAware):
     """Minimize the risk at the worst weights nearby (Foret et al., 2021; SWAD's repository).
 
-    theta' = theta + rho g / |g|, g = grad CE(theta), and the update follows g' = grad CE(theta');
-    the loss is that at theta'. Where g is 0 the original divides by 0; here 1e-12 is added to |g|.
+    The gradients and the update are
+
+        g      = grad CE(theta)
+        theta' = theta + rho g / |g|
+        g'     = grad CE(theta')
+        update = g'.
+
+    The loss is that at theta'. Where g is 0 the original divides by 0; here 1e-12 is added to |g|.
 
     ``sharpness=gsam`` (Zhuang et al., 2022; in the code of SAGM) also narrows the gap between the
     two risks: the update follows g' - alpha (g - (g . g' / |g'|^2) g'), and the loss is that at

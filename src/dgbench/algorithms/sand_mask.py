@@ -17,14 +17,18 @@ TINY = 1e-17  # in the place of what is not a number
 
 
 class SANDMask(Algorithm):
-    """Follow the gradient as far as the environments agree on it (Shahtalebi et al., 2021;
-    DomainBed).
+    """Follow the gradient as far as the environments agree on it
+    (Shahtalebi et al., 2021; DomainBed).
 
-    For every coordinate s = |mean_e sign(g_e)|, v the unbiased variance of g_e over environments,
-    and M = max(tanh(k (s - tau) / v), 0); the update follows M * mean_e g_e / (1e-10 + r), r the
-    mean of M within that parameter tensor. What is not a number (v = 0 where s = tau; the variance
-    of one environment) becomes 1e-17. With one environment M is 1 below tau = 1: plain risk. One
-    forward pass per environment.
+    For every coordinate, with v the unbiased variance of g_e over environments,
+
+        s = |mean_e sign(g_e)|
+        M = max(tanh(k (s - tau) / v), 0),
+
+    and the update follows M * mean_e g_e / (1e-10 + r), where r is the mean of M within that
+    parameter tensor. What is not a number (v = 0 where s = tau; the variance of one environment)
+    becomes 1e-17. With one environment M is 1 below tau = 1: plain risk. There is one forward pass
+    per environment.
 
     DomainBed's default tau = 1 makes M zero everywhere: nothing is learned, there as here. Set tau
     < 1, as the random search's draws do; numbers of this method with its default set say nothing
@@ -36,11 +40,9 @@ class SANDMask(Algorithm):
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
         tau = hparams["tau"]
-        return (
-            f"hparams.tau={tau} masks every gradient, so nothing is learned; set it below 1"
-            if tau >= 1
-            else ""
-        )
+        if tau < 1:
+            return ""
+        return f"hparams.tau={tau} masks every gradient, so nothing is learned; set it below 1"
 
     def objective(self, s: Step) -> Outcome:
         return masked_outcome(s, lambda g: _masked(g, s.hp.tau, s.hp.k))

@@ -7,10 +7,10 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class SD(Algorithm):
-    """Penalize large logits, so that one feature does not starve the others (Pezeshki et al., 2021;
-    DomainBed).
+    """Penalize large logits, so that one feature does not starve the others
+    (Pezeshki et al., 2021; DomainBed).
 
-    L = CE(l, Y) + sd_reg * mean over rows and classes of l^2.
+    The objective is L = CE(l, Y) + sd_reg * mean over rows and classes of l^2.
     """
 
     def objective(self, s: Step) -> Outcome:

@@ -21,10 +21,13 @@ class SelfReg(Algorithm):
     """Pull images of one class together, without negative pairs (Kim et al., 2021; DomainBed).
 
     Every row is paired with two rows of its own class, p and q, which may be of any environment and
-    itself. With z the features, l the logits, u = P(z) a projection, w ~ Beta(0.5, 0.5) and C =
-    min(CE, 1) without a gradient, L = CE + C * {w d(l_p, u_p) + (1 - w) d(w l_p + (1-w) l_q, w u_p
-    + (1-w) u_q)}, d(l', u') = mean (l - l')^2 + 0.3 mean (z - u')^2, means over rows and entries.
-    Gradients flow through all of it.
+    itself. With the features z, the logits l, a projection u = P(z), w ~ Beta(0.5, 0.5) and C =
+    min(CE, 1) without a gradient,
+
+        L = CE + C * {w d(l_p, u_p) + (1 - w) d(w l_p + (1-w) l_q, w u_p + (1-w) u_q)}
+        d(l', u') = mean (l - l')^2 + 0.3 mean (z - u')^2,
+
+    means over rows and entries. Gradients flow through all of it.
 
     DomainBed builds the optimizer before P, which keeps its random initial weights
     (``variant=reference``); the method's numbers there are of this form. ``variant=fixed`` trains
@@ -55,21 +58,24 @@ class SelfReg(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
-        u, logits = s.networks.projection(z), s.networks.classifier(z)
-        first, second = (_partners(s.y, keys) for keys in s.random["keys"].unbind())
+        u = s.networks.projection(z)
+        logits = s.networks.classifier(z)
+        p, q = (_partners(s.y, keys) for keys in s.random["keys"].unbind())
         w = s.random["weight"]
-        l_p, u_p = logits[first], u[first]
-        l_q, u_q = w * l_p + (1 - w) * logits[second], w * u_p + (1 - w) * u[second]
-        near = F.mse_loss(logits, l_p) + FEATURE_WEIGHT * F.mse_loss(z, u_p)
-        mixed = F.mse_loss(logits, l_q) + FEATURE_WEIGHT * F.mse_loss(z, u_q)
+        l_mixed = w * logits[p] + (1 - w) * logits[q]
+        u_mixed = w * u[p] + (1 - w) * u[q]
+        near = F.mse_loss(logits, logits[p]) + FEATURE_WEIGHT * F.mse_loss(z, u[p])
+        mixed = F.mse_loss(logits, l_mixed) + FEATURE_WEIGHT * F.mse_loss(z, u_mixed)
         risk = s.risk(logits)
         return penalized(risk, risk.detach().clamp_max(1.0), w * near + (1 - w) * mixed)
 
 
 def _partners(y: Tensor, keys: Tensor) -> Tensor:
-    """Find each row's partner, (N,): the rows of a class in their order, beside the same rows in
-    the order of keys.
+    """Find each row's partner in its class, (N,) row numbers.
+
+    The rows of a class in their order stand beside the same rows in the order of their keys.
     """
-    in_order, by_key = y.argsort(stable=True), keys.argsort()
+    in_order = y.argsort(stable=True)
+    by_key = keys.argsort()
     by_key = by_key[y[by_key].argsort(stable=True)]
     return torch.zeros_like(y).scatter(0, in_order, by_key)

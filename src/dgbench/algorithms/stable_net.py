@@ -1,4 +1,4 @@
-"""StableNet: sample weights under which features are uncorrelated after random nonlinear functions."""
+"""StableNet: sample weights under which random functions of the features are uncorrelated."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ MOMENTUM = 0.9
 
 
 class StableNet(Algorithm):
-    """Weight the images so that features are independent of one another (Zhang et al., 2021; the
-    authors' code).
+    """Weight the images so that features are independent of one another
+    (Zhang et al., 2021; the authors' code).
 
-    L = sum_i w_i CE_i with w = softmax(v) over the minibatch, a constant for the gradient. In every
-    step v starts at ones and takes ``epochb`` steps of SGD (momentum 0.9, rate ``lrbl``, a tenth of
-    it in the second half) on dependence / ``lambdap`` + sum_i w_i^``decay_pow``. The dependence is
-    that between features after random cosines and sines (``num_f`` of each; ``sum``: added), their
-    summed squared covariances under weights softmax([v; u]) over the minibatch and a memory of
-    features and of their v: a running mean in the first ``warm_steps`` steps, from then on
-    ``presave_ratio`` of the past.
+    The objective is L = sum_i w_i CE_i with w = softmax(v) over the minibatch, a constant for the
+    gradient. In every step v starts at ones and takes ``epochb`` steps of SGD (momentum 0.9, rate
+    ``lrbl``, a tenth of it in the second half) on
+
+        dependence / lambdap + sum_i w_i^decay_pow.
+
+    The dependence is that between features after random cosines and sines (``num_f`` of each;
+    ``sum``: added): their summed squared covariances under weights softmax([v; u]) over the
+    minibatch and a memory of features and of their v, a running mean in the first ``warm_steps``
+    steps, from then on ``presave_ratio`` of the past.
 
     The gradient with respect to v is written out, O((B + memory)^2 m) per inner step. With
     ``lambdap`` 70 the weights stay within about 1e-4 of equal ones in small problems. Weights sum
@@ -41,8 +44,10 @@ class StableNet(Algorithm):
 
     static = frozenset({"n_feature", "epochb", "num_f", "warm_steps", "epochs"})
     choices: ClassVar[Choices] = {
-        "sum": (True, False), "optimizer": ("adam", "sgd"), "decay_lr": ("none", "quarter_cosine"),
-    }  # fmt: skip
+        "sum": (True, False),
+        "optimizer": ("adam", "sgd"),
+        "decay_lr": ("none", "quarter_cosine"),
+    }
     why_not_in_parts = "each part of a minibatch would learn weights of its own"
 
     draws_environments = True  # its memory holds rows of earlier steps, of whichever environments
@@ -69,21 +74,20 @@ class StableNet(Algorithm):
         if self.values["decay_lr"] == "none":
             return 1.0
         epochs = self.values["epochs"]
-        return (
-            0.01 + math.cos(math.pi / 2 * epoch_of(step, epochs, self.sizes.n_steps) / epochs)
-        ) / 1.01
+        epoch = epoch_of(step, epochs, self.sizes.n_steps)
+        return (0.01 + math.cos(math.pi / 2 * epoch / epochs)) / 1.01
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
         n = self.values["n_feature"] or self.values["batch_size"] * self.sizes.n_envs
         return {"features": torch.zeros(n, self.sizes.n_features), "weights": torch.ones(n)}
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        inner, functions = self.values["epochb"], self.values["num_f"]
+        inner = self.values["epochb"]
+        functions = self.values["num_f"]
+        shifts = (inner, self.sizes.n_features, functions)
         return {
             "w": Normal((inner, functions), "factor of each random function, in each inner step"),
-            "b": Uniform(
-                (inner, self.sizes.n_features, functions), "its shifts, in parts of the period"
-            ),
+            "b": Uniform(shifts, "its shifts, in parts of the period"),
         }
 
     def objective(self, s: Step) -> Outcome:
@@ -94,19 +98,22 @@ class StableNet(Algorithm):
         losses = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
         logs = {"largest_weight": len(weight) * weight.max()}
         state = {
-            key: self._remembered(s, key, value)
-            for key, value in (("features", new), ("weights", v))
+            "features": self._remembered(s, "features", new),
+            "weights": self._remembered(s, "weights", v),
         }
         return Outcome((weight * losses).sum(), logs, state)
 
     def _learning(self, s: Step) -> WeightLearning:
         epoch = epoch_of(s.step, self.values["epochs"], self.sizes.n_steps)
         drops = torch.floor(epoch / s.hp.lambda_decay_epoch)
-        weight = s.hp.lambdap * (s.hp.lambda_decay_rate**drops).clamp(min=0.01)
-        scale = torch.where(epoch == 0, s.hp.first_step_cons, 1.0)
-        w, b = s.random["w"], s.random["b"]
         return WeightLearning(
-            w, b, weight, s.hp.decay_pow, scale, s.hp.lrbl, together=self.values["sum"]
+            w=s.random["w"],
+            b=s.random["b"],
+            dependence=s.hp.lambdap * (s.hp.lambda_decay_rate**drops).clamp(min=0.01),
+            power=s.hp.decay_pow,
+            scale=torch.where(epoch == 0, s.hp.first_step_cons, 1.0),
+            lr=s.hp.lrbl,
+            together=self.values["sum"],
         )
 
     def _remembered(self, s: Step, key: str, new: Tensor) -> Tensor:
@@ -120,17 +127,15 @@ class StableNet(Algorithm):
 
 @dataclass(frozen=True)
 class WeightLearning:
-    """How the weights are learned: inner steps of SGD with momentum 0.9."""
+    """The inner steps of SGD, with momentum 0.9, that learn the weights of images."""
 
     w: Tensor  #: (I, F) random factors of F functions, in each of I inner steps
     b: Tensor  #: (I, m, F) random shifts in [0, 1), of the period
-    dependence: Tensor  #: weight of the dependence between features
+    dependence: Tensor  #: what the dependence between features is divided by
     power: Tensor  #: exponent of the weights in the term that keeps them even
     scale: Tensor  #: factor of the whole loss
     lr: Tensor  #: learning rate of the first half of the inner steps; a tenth of it in the second
-    together: (
-        bool  #: the cosine and the sine of a function are added, instead of being two functions
-    )
+    together: bool  #: the cosine and the sine of a function are added, instead of two functions
 
     def learn(self, features: Tensor, past: Tensor) -> Tensor:
         """Learn the (B,) weights of the first B rows, before their softmax.
@@ -151,7 +156,8 @@ class WeightLearning:
     def _slope(self, slices: Tensor, v: Tensor, past: Tensor) -> Tensor:
         """Compute the (B,) derivative of the loss with respect to ``v``."""
         n = len(v)
-        weight, share = torch.cat([v, past]).softmax(0), v.softmax(0)
+        weight = torch.cat([v, past]).softmax(0)
+        share = v.softmax(0)
         slopes = dependence_slope(slices, weight)
         dependence = weight[:n] * (slopes[:n] - (weight * slopes).sum())
         power = share**self.power
@@ -160,25 +166,39 @@ class WeightLearning:
 
 
 def random_functions(features: Tensor, w: Tensor, b: Tensor, together: bool) -> Tensor:
-    """Map features (R, m), factors w (F,) and shifts b (m, F) to (slices, R, m) random cosines and
-    sines.
+    """Map features to the (slices, R, m) random cosines and sines of each.
 
     The arguments of each row are rescaled so that the smallest is 0 and the largest pi/2.
+
+    Args:
+        features: (R, m).
+        w: (F,) factors.
+        b: (m, F) shifts.
+        together: add the cosine and the sine of a function, F slices instead of 2 F.
     """
     angle = features * w[:, None, None] + b.T[:, None]  # (F, R, m)
     angle = angle - angle.amin(2, keepdim=True)
     angle = angle / angle.amax(2, keepdim=True) * (math.pi / 2)
-    parts = angle.cos(), angle.sin()
-    return math.sqrt(2 / len(w)) * (parts[0] + parts[1] if together else torch.cat(parts))
+    cosines = angle.cos()
+    sines = angle.sin()
+    slices = cosines + sines if together else torch.cat([cosines, sines])
+    return math.sqrt(2 / len(w)) * slices
 
 
 def dependence_slope(slices: Tensor, weight: Tensor) -> Tensor:
-    """Compute the dependence's (R,) derivative with respect to the weights (R,) of the rows of
-    (slices, R, m).
+    """Compute the dependence's (R,) derivative with respect to the weights of the rows.
 
     The dependence is the summed squares of the covariances between different features. Its
-    derivative is 2 (S_i' C S_i - 2 S_i' C mu), C the covariance without its diagonal: from an m x m
-    matrix where features are fewer than rows, otherwise from an R x R one, the products of rows.
+    derivative is
+
+        2 (S_i' C S_i - 2 S_i' C mu),
+
+    with C the covariance without its diagonal. It comes from an m x m matrix where features are
+    fewer than rows, otherwise from an R x R one, the products of rows.
+
+    Args:
+        slices: (slices, R, m) functions of the features.
+        weight: (R,), of the rows.
     """
     if slices.shape[2] < slices.shape[1]:
         return _slope_of_few_features(slices, weight)

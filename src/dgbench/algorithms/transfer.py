@@ -16,15 +16,18 @@ HEAD = ("weight", "bias")  # of a linear layer
 
 
 class Transfer(Algorithm):
-    """Make features on which a classifier nearby works equally well everywhere (Zhang et al., 2021;
-    DomainBed).
+    """Make features on which a classifier nearby works equally well everywhere
+    (Zhang et al., 2021; DomainBed).
 
-    An adversary h', linear like the classifier h, has gap(h') = max_e R_e - min_e R_e on the
-    features. A step:
+    An adversary h', linear like the classifier h, has on the features
+
+        gap(h') = max_e R_e - min_e R_e.
+
+    A step:
 
     1. Adam on CE(h(Phi(X)), Y) for featurizer and classifier.
     2. With another forward pass, the same Adam on t_lambda gap(h') for the featurizer; h' is that
-        of the last step.
+       of the last step.
     3. h' <- h; then ``d_steps_per_g`` times h' <- h' + lr_d t_lambda grad gap(h'), put back to
        distance ``delta`` of h, weights and bias together, where it went further.
 
@@ -63,14 +66,21 @@ class Transfer(Algorithm):
         return Outcome(loss, {"gap": loss.detach()})
 
     def ascend(self, s: Step) -> Outcome:
-        """Find a new adversary by ascent; the loss is its gap, times t_lambda, before the last
-        ascent step.
+        """Find a new adversary by ascent.
+
+        The loss is its gap, times t_lambda, before the last ascent step.
         """
-        z, params = s.separate_features().detach(), s.networks.params("classifier")
+        z = s.separate_features().detach()
+
+        def weighted_gap(head: tuple[Tensor, ...]) -> Tensor:
+            return s.hp.t_lambda * _gap(s, z, head)
+
+        params = s.networks.params("classifier")
         center = tuple(params[f"classifier.{name}"].detach() for name in HEAD)
-        head, gap = center, z.new_zeros(())
+        head = center
+        gap = z.new_zeros(())
         for _ in range(self.values["d_steps_per_g"]):
-            slopes, gap = torch.func.grad_and_value(lambda h: s.hp.t_lambda * _gap(s, z, h))(head)
+            slopes, gap = torch.func.grad_and_value(weighted_gap)(head)
             moved = [
                 h + s.hp.lr_d * slope - c for h, slope, c in zip(head, slopes, center, strict=True)
             ]
@@ -81,6 +91,7 @@ class Transfer(Algorithm):
 
 
 def _gap(s: Step, z: Tensor, head: tuple[Tensor, ...]) -> Tensor:
+    """Compute the largest minus the smallest risk of a linear head on (N, m) features."""
     risks = s.environment_risks(F.linear(z, *head))
     # one environment each, also where several are equal
     return risks.max(0).values - risks.min(0).values

@@ -14,20 +14,27 @@ from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.pairing import pair_rows
 from dgbench.objectives.step import Outcome, Step
 
-FITTING_STEPS, FITTING_LR = 30, 0.1
-NEUMANN_STEPS, NEUMANN_LIMIT = 10, 10.0
+FITTING_STEPS = 30
+FITTING_LR = 0.1
+NEUMANN_STEPS = 10
+NEUMANN_LIMIT = 10.0
 
 
 class TRM(Algorithm):
-    """Make each environment's best classifier work in the others (Xu and Jaakkola, 2021;
-    DomainBed).
+    """Make each environment's best classifier work in the others
+    (Xu and Jaakkola, 2021; DomainBed).
 
-    Of each environment Q an expert, a linear classifier fitted to its features by 30 gradient steps
-    from where it was; l_Qi is its risk on environment i, G_Q the gradient of l_QQ, v_Q that of S_Q
-    = sum_{i != Q} alpha_Qi l_Qi, both in the expert's weights. From step ``iters`` on
+    Each environment Q has an expert, a linear classifier fitted to its features by 30 gradient
+    steps from where it was. l_Qi is the expert's risk on environment i, and both of these are
+    gradients in its weights:
 
-        L = CE(h(z), Y) + mean_Q [S_Q - cos_lambda <a_Q, G_Q>],  alpha_Qi <- alpha_Qi
-        exp(groupdro_eta alpha_Qi l_Qi),
+        G_Q = grad l_QQ
+        v_Q = grad S_Q, with S_Q = sum_{i != Q} alpha_Qi l_Qi.
+
+    From step ``iters`` on
+
+        L = CE(h(z), Y) + mean_Q [S_Q - cos_lambda <a_Q, G_Q>]
+        alpha_Qi <- alpha_Qi exp(groupdro_eta alpha_Qi l_Qi),
 
     where a_Q, a constant, approximates H_QQ^-1 v_Q by 10 terms of Neumann's series, fewer where it
     grows beyond 10, and the rows of alpha are normalized at the next step. Experts are constants
@@ -54,10 +61,12 @@ class TRM(Algorithm):
         return {"classifier": LinearSpec(m, k), "experts": LinearSpec(m, sizes.n_envs * k)}
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        """Start the experts from the rows of the network ``experts``, which itself is not used any
-        more.
+        """Start the experts from the rows of the network ``experts``.
+
+        The network itself is not used any more.
         """
-        params, n = dict(networks["experts"].named_parameters()), self.sizes.n_envs
+        params = dict(networks["experts"].named_parameters())
+        n = self.sizes.n_envs
         return {
             "weight": params["weight"].detach().view(n, -1, self.sizes.n_features).clone(),
             "bias": params["bias"].detach().view(n, -1).clone(),
@@ -75,8 +84,9 @@ class TRM(Algorithm):
         return Outcome(risk + penalty, {"penalty": penalty.detach()}, state)
 
     def _swap(self, s: Step, z: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Compute the term that is added to the risk, and the new state; axis q numbers the
-        experts.
+        """Compute the term that is added to the risk, and the new state.
+
+        Axis q numbers the experts.
         """
         experts = torch.arange(len(s.sizes), device=z.device)
         off_diagonal = experts[:, None] != experts
@@ -89,12 +99,10 @@ class TRM(Algorithm):
         logits = torch.einsum("nm,qkm->qnk", z, weight) + bias[:, None]
         log_p = logits.log_softmax(2)
         onehot = (s.y[:, None] == torch.arange(logits.shape[2], device=z.device)).to(z.dtype)
-        risks = torch.stack(
-            [part.mean(1) for part in torch.split(-(log_p * onehot).sum(2), list(s.sizes), 1)], 1
-        )
-        new_alpha = torch.where(
-            off_diagonal, alpha * (s.hp.groupdro_eta * alpha * risks.detach()).exp(), alpha
-        )
+        losses = -(log_p * onehot).sum(2)
+        risks = torch.stack([part.mean(1) for part in torch.split(losses, list(s.sizes), 1)], 1)
+        growth = (s.hp.groupdro_eta * alpha * risks.detach()).exp()
+        new_alpha = torch.where(off_diagonal, alpha * growth, alpha)
         swapped = (mask * alpha * risks).sum(1)
         if self.values["trm_alpha"] == "reference":
             surrogate = (mask * new_alpha * risks).sum(1)
@@ -111,25 +119,31 @@ class TRM(Algorithm):
             scores.detach().softmax(2),
             pairs.weight,
             v,
-            self.values["trm_neumann"] == "reference",
+            overwritten=self.values["trm_neumann"] == "reference",
         )
-        slope = (
-            (scores.softmax(2) - onehot[pairs.first])
-            * torch.einsum("qkm,qlm->qlk", a, z[pairs.first])
-        ).sum(2)
+        own_residual = scores.softmax(2) - onehot[pairs.first]
+        slope = (own_residual * torch.einsum("qkm,qlm->qlk", a, z[pairs.first])).sum(2)
         swap = (swapped - s.hp.cos_lambda * (pairs.weight * slope).sum(1)).mean()
         return swap, {"weight": weight, "bias": bias, "alpha": new_alpha}
 
     def _fitted(self, s: Step, z: Tensor, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Fit (E, K, m) weights and (E, K) biases of experts to (E, L, m) features of their
-        environments' own rows.
+        """Fit the experts to the rows of their own environments.
+
+        Args:
+            s: the step.
+            z: (E, L, m) features of those rows.
+            rows: (E, L) their numbers.
+            weights: (E, L), of the rows.
+
+        Returns:
+            (E, K, m) weights and (E, K) biases.
         """
-        weight, bias = s.state["weight"].detach(), s.state["bias"].detach()
+        weight = s.state["weight"].detach()
+        bias = s.state["bias"].detach()
         if self.values["class_balanced"]:
             weight = s.networks.params("classifier")["classifier.weight"].detach().expand_as(weight)
-        onehot = (s.y[rows][..., None] == torch.arange(weight.shape[1], device=z.device)).to(
-            z.dtype
-        )
+        classes = torch.arange(weight.shape[1], device=z.device)
+        onehot = (s.y[rows][..., None] == classes).to(z.dtype)
         for _ in range(FITTING_STEPS):
             residual = ((z @ weight.mT + bias[:, None]).softmax(2) - onehot) * weights[..., None]
             weight = weight - FITTING_LR * residual.mT @ z
@@ -138,8 +152,9 @@ class TRM(Algorithm):
 
 
 def neumann(z: Tensor, p: Tensor, weights: Tensor, v: Tensor, overwritten: bool) -> Tensor:
-    """Approximate H^-1 v by Neumann's series; H is the Hessian of a linear classifier's cross
-    entropy in its weights.
+    """Approximate H^-1 v by Neumann's series.
+
+    H is the Hessian of a linear classifier's cross entropy in its weights.
 
     Args:
         z: (E, L, m) features, of E classifiers.
@@ -148,11 +163,13 @@ def neumann(z: Tensor, p: Tensor, weights: Tensor, v: Tensor, overwritten: bool)
         v: (E, K, m).
         overwritten: the first term of the sum is 2 (v - Hv) instead of v + (v - Hv).
     """
-    total, active = v, torch.ones_like(v[:, :1, :1], dtype=torch.bool)
+    total = v
+    active = torch.ones_like(v[:, :1, :1], dtype=torch.bool)
     for i in range(NEUMANN_STEPS):
         u = z @ v.mT
         curvature = p * u - p * (p * u).sum(2, keepdim=True)
         v = v - (curvature * weights[..., None]).mT @ z
-        total = torch.where(active, 2 * v if overwritten and i == 0 else total + v, total)
+        longer = 2 * v if overwritten and i == 0 else total + v
+        total = torch.where(active, longer, total)
         active = active & (total.abs().amax((1, 2), keepdim=True) <= NEUMANN_LIMIT)
     return total

@@ -16,18 +16,22 @@ from dgbench.objectives.gradients import detached
 from dgbench.objectives.step import Outcome, Prediction, RandomInputs, Step, Uniform
 
 WIDTH = 100  # of the discriminator
-LEAST = {"tanh": -1.0, "relu": 0.0, "sigmoid": 0.0}  # of the noise, whose largest value is 1
+ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
+LEAST_NOISE = {"tanh": -1.0, "relu": 0.0, "sigmoid": 0.0}  # the largest noise is 1
 
 
 class URM(Algorithm):
-    """Spread the features evenly over their range, by an adversary (Krishnamachari et al., 2024;
-    DomainBed).
+    """Spread the features evenly over their range, by an adversary
+    (Krishnamachari et al., 2024; DomainBed).
 
-    z = act(Phi(x)), in training and in prediction, act = ``urm_generator_output``. A discriminator
-    Q tells z from v, uniform on [-1, 1) for tanh and on [0, 1) for relu and sigmoid. In one step,
-    from one forward pass and one Q, the model follows CE(h(z), Y) + w mean softplus(-Q(z)) and Q
-    follows BCE(Q(v), 1) + w BCE(Q(z), 0); w = ``urm_adv_lambda`` weighs both. Environments are not
-    looked at.
+    The features are z = act(Phi(x)), in training and in prediction, with act =
+    ``urm_generator_output``. A discriminator Q tells z from v, uniform on [-1, 1) for tanh and on
+    [0, 1) for relu and sigmoid. In one step, from one forward pass and one Q,
+
+        the model follows  CE(h(z), Y) + w mean softplus(-Q(z))
+        Q follows          BCE(Q(v), 1) + w BCE(Q(z), 0)
+
+    where w = ``urm_adv_lambda`` weighs both. Environments are not looked at.
 
     ``urm_discriminator_label_smoothing`` s: the targets are 1 - s + s u and s u, u ~ U(0, 1) per
     row (never drawn). ``urm_discriminator_optimizer``: Adam, or SGD with momentum 0.9 (never
@@ -76,31 +80,30 @@ class URM(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         z = self._features(s.networks, s.x)
-        least = LEAST[self.values["urm_generator_output"]]
+        least = LEAST_NOISE[self.values["urm_generator_output"]]
         noise = least + (1 - least) * s.random["noise"]
+        w = s.hp.urm_adv_lambda
+        risk = s.risk(s.networks.classifier(z))
         constant = s.networks.bind(detached(s.networks.params("discriminator")))
-        risk, deception = (
-            s.risk(s.networks.classifier(z)),
-            F.softplus(-constant.discriminator(z)).mean(),
-        )
+        deception = F.softplus(-constant.discriminator(z)).mean()
         one, zero = self._targets(s)
-        loss = _cross_entropy(s.networks.discriminator(noise), one)
-        loss = loss + s.hp.urm_adv_lambda * _cross_entropy(
-            s.networks.discriminator(z.detach()), zero
-        )
+        noise_loss = _cross_entropy(s.networks.discriminator(noise), one)
+        feature_loss = _cross_entropy(s.networks.discriminator(z.detach()), zero)
+        discrimination = noise_loss + w * feature_loss
         logs = {
-            "risk": risk.detach(), "generator_loss": deception.detach(), "discriminator_loss": loss.detach(),
-        }  # fmt: skip
-        return Outcome(risk + s.hp.urm_adv_lambda * deception + loss, logs)
+            "risk": risk.detach(),
+            "generator_loss": deception.detach(),
+            "discriminator_loss": discrimination.detach(),
+        }
+        return Outcome(risk + w * deception + discrimination, logs)
 
     def predict(self, s: Prediction) -> Tensor:
         return s.networks.classifier(self._features(s.networks, s.x))
 
     def _features(self, networks: AnyNetworks, x: Tensor) -> Tensor:
-        act = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}[
-            self.values["urm_generator_output"]
-        ]
-        return act(networks.featurizer(x))
+        """Compute z, the (n, m) features after the activation."""
+        activation = ACTIVATIONS[self.values["urm_generator_output"]]
+        return activation(networks.featurizer(x))
 
     def _targets(self, s: Step) -> tuple[Tensor, Tensor]:
         """Return the discriminator's targets for the noise and for the features, (N, 1) each."""

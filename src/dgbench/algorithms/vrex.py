@@ -11,8 +11,12 @@ from dgbench.objectives.step import Outcome, Step, penalized
 class VREx(Algorithm):
     """Penalize the variance of the environments' risks (Krueger et al., 2021, eq. 8; DomainBed).
 
-    L = mean_e R_e + w * mean_e (R_e - mean R)^2, where w is 1 before step
-    ``vrex_penalty_anneal_iters`` and ``vrex_lambda`` from then on; at that step Adam is re-created.
+    The objective is
+
+        L = mean_e R_e + w * mean_e (R_e - mean R)^2,
+
+    where w is 1 before step ``vrex_penalty_anneal_iters`` and ``vrex_lambda`` from then on; at that
+    step Adam is re-created.
     """
 
     reset_adam_at = "vrex_penalty_anneal_iters"

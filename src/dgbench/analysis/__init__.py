@@ -35,7 +35,7 @@ from dgbench.analysis.evidence import evidence as evidence
 from dgbench.analysis.evidence import sign_evidence as sign_evidence
 from dgbench.analysis.intervals import Interval as Interval
 from dgbench.analysis.intervals import Resamples as Resamples
-from dgbench.analysis.intervals import Sample as Sample
+from dgbench.analysis.intervals import SampleSummary as SampleSummary
 from dgbench.analysis.intervals import Statistics as Statistics
 from dgbench.analysis.intervals import compatible as compatible
 from dgbench.analysis.intervals import resample as resample
@@ -48,7 +48,7 @@ from dgbench.analysis.measures import ideal as ideal
 from dgbench.analysis.measures import select as select
 from dgbench.analysis.measures import worst as worst
 from dgbench.analysis.measures import worst_gap as worst_gap
-from dgbench.analysis.power import Pair as Pair
+from dgbench.analysis.power import PairedDifferences as PairedDifferences
 from dgbench.analysis.power import detectable as detectable
 from dgbench.analysis.power import deviation_of as deviation_of
 from dgbench.analysis.power import floor_of_lead as floor_of_lead

@@ -4,8 +4,7 @@ Over test domains (NICO++), and over seeds with a named error bar. Accuracies ar
 1]; everything here is linear in them, so percent work as well.
 
 Sources: Zhang et al. 2023 (NICO++), section 5.1, eq. 5; DomainBed's tables for its error bar; Ye et
-    al. 2022
-(OoD-Bench) for the ranking score; Yu et al. 2024, section 2.2 and Table 4, for leakage.
+al. 2022 (OoD-Bench) for the ranking score; Yu et al. 2024, section 2.2 and Table 4, for leakage.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dgbench.analysis.distributions import t
 from dgbench.analysis.intervals import Interval
 from dgbench.errors import MeasureError
 
 Spread = Literal["domainbed", "standard_error", "standard_deviation"]
-#: error bars over n seeds: name -> what a table's title says
+#: error bars over n seeds: name -> its description in a table's title
 SPREADS = {
     "domainbed": "standard error, population std / sqrt(n) as DomainBed prints it",
     "standard_error": "standard error, sample std / sqrt(n)",
@@ -45,8 +45,9 @@ def mean(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float], kind: str) -> float | None:
-    """Compute the error bar of the mean over seeds; None for a single value, also where DomainBed
-    prints 0.
+    """Compute the error bar of the mean over seeds, or return None for a single value.
+
+    DomainBed prints 0 for a single value.
 
     Args:
         values: one accuracy per seed.
@@ -57,7 +58,8 @@ def spread(values: Sequence[float], kind: str) -> float | None:
     """
     if kind not in SPREADS:
         raise MeasureError(f"no error bar {kind!r}; choose one of {', '.join(SPREADS)}")
-    n, center = len(values), mean(values)
+    n = len(values)
+    center = mean(values)
     if n < 2:
         return None
     squares = math.fsum((value - center) ** 2 for value in values)
@@ -93,9 +95,8 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
     Raises:
         MeasureError: fewer than 2 values.
     """
-    from scipy.stats import t
-
-    n, center = len(values), mean(values)
+    n = len(values)
+    center = mean(values)
     error = spread(values, "standard_error")
     if error is None:
         raise MeasureError("1 value has no interval; train more seeds")
@@ -104,8 +105,9 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
 
 
 def overall(accuracies: Mapping[str, float], images: Mapping[str, float]) -> float:
-    """Compute the accuracy over all test images: domain means weighted by their number of images
-    (eq. 5, Overall).
+    """Compute the accuracy over all test images (eq. 5, Overall).
+
+    It is the mean over domains, weighted by their number of images.
 
     Args:
         accuracies: test domain -> accuracy.
@@ -116,13 +118,13 @@ def overall(accuracies: Mapping[str, float], images: Mapping[str, float]) -> flo
     """
     if not accuracies:
         raise MeasureError("no accuracy to average; give at least one")
-    if lacking := sorted(env for env in accuracies if not images.get(env, 0) > 0):
+    lacking = sorted(env for env in accuracies if not images.get(env, 0) > 0)
+    if lacking:
         raise MeasureError(
             f"number of images unknown for {', '.join(lacking)}; use the average over domains"
         )
-    return math.fsum(accuracies[e] * images[e] for e in accuracies) / math.fsum(
-        images[e] for e in accuracies
-    )
+    right = math.fsum(accuracies[env] * images[env] for env in accuracies)
+    return right / math.fsum(images[env] for env in accuracies)
 
 
 def domain_std(accuracies: Sequence[float], divisor: str = "K-1") -> float:
@@ -144,9 +146,8 @@ def domain_std(accuracies: Sequence[float], divisor: str = "K-1") -> float:
             "not exist"
         )
     center = mean(accuracies)
-    return math.sqrt(
-        math.fsum((value - center) ** 2 for value in accuracies) / (len(accuracies) - ddof)
-    )
+    squares = math.fsum((value - center) ** 2 for value in accuracies)
+    return math.sqrt(squares / (len(accuracies) - ddof))
 
 
 #: two accuracies this close are equal: what remains of rounding when 63.3 + 0.2 meets 63.5
@@ -154,22 +155,24 @@ _EQUAL = 1e-9
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
-    """Rank the algorithms, 1 for the highest value; equal values share the better place (1, 2, 2,
-    4).
+    """Rank the algorithms, 1 for the highest value.
+
+    Equal values share the better place (1, 2, 2, 4).
 
     Raises:
         MeasureError: a NaN.
     """
     _check(values)
-    return {
-        name: 1 + sum(other > value + _EQUAL for other in values.values())
-        for name, value in values.items()
-    }
+    places = {}
+    for name, value in values.items():
+        places[name] = 1 + sum(other > value + _EQUAL for other in values.values())
+    return places
 
 
 def rank_changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, int]:
-    """Count places won (positive) or lost between two leaderboards, both ranked over the algorithms
-    they share.
+    """Count places won (positive) or lost between two leaderboards.
+
+    Both are ranked over the algorithms that they share.
     """
     shared = before.keys() & after.keys()
     old = ranks({name: before[name] for name in shared})
@@ -178,8 +181,9 @@ def rank_changes(before: Mapping[str, float], after: Mapping[str, float]) -> dic
 
 
 def ranking_score(value: float, reference: float, error: float) -> int:
-    """Score an accuracy -1, 0 or +1: below, within (ends included) or above the reference's error
-    bar.
+    """Score an accuracy -1, 0 or +1: below, within or above the reference's error bar.
+
+    The ends of the bar are within.
 
     Source: Ye et al. 2022 (OoD-Bench), section 3.2.
 
@@ -200,7 +204,8 @@ def ranking_score(value: float, reference: float, error: float) -> int:
 
 
 def _check(values: Mapping[str, float]) -> None:
-    if invalid := [name for name, value in values.items() if math.isnan(value)]:
+    invalid = [name for name, value in values.items() if math.isnan(value)]
+    if invalid:
         raise MeasureError(f"the value of {', '.join(invalid)} is NaN; leave it out")
 
 
@@ -215,8 +220,9 @@ class Leakage:
 
 
 def oracle_leakage(validation: Sequence[float], tests: ArrayLike) -> list[Leakage]:
-    """Choose candidates by validation accuracy, then by mean test accuracy of K domains, K = 1 to
-    all; compare them.
+    """Choose candidates by validation accuracy, then by mean test accuracy, and compare them.
+
+    The latter is that of K domains, K = 1 to all.
 
     The accuracy of a domain at K is its mean over all combinations of K test domains that contain
     it. The last candidate wins a tie.

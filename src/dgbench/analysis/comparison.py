@@ -1,5 +1,4 @@
-"""Is the algorithm with the lowest mean really better than the next, and do the ranks of several
-differ at all?
+"""Is the algorithm with the lowest mean really better than the next, and do ranks differ at all?
 
 Lower is better; negate accuracies. Seeds are the independent units, and one seed's values belong
 together.
@@ -10,10 +9,9 @@ tie and others that are far off. Ranks are taken within blocks; a block is whate
 algorithms once: a configuration of a dataset, or a seed.
 
 Sources: Gutmann & Maymin 1987, "Is the selected population the best?"; Phipson & Smyth 2010 (random
-    relabelings); Hsu
-1984, "Constrained simultaneous confidence intervals for multiple comparisons with the best";
-Friedman 1937; Iman & Davenport 1980; Nemenyi 1963; as compared in Demsar 2006, "Statistical
-comparisons of classifiers over multiple data sets", sections 3.2.2 and 3.2.4.
+relabelings); Hsu 1984, "Constrained simultaneous confidence intervals for multiple comparisons with
+the best"; Friedman 1937; Iman & Davenport 1980; Nemenyi 1963; as compared in Demsar 2006,
+"Statistical comparisons of classifiers over multiple data sets", sections 3.2.2 and 3.2.4.
 """
 
 from __future__ import annotations
@@ -26,11 +24,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dgbench.analysis.distributions import t
 from dgbench.analysis.intervals import Floats, Interval, whole
 from dgbench.errors import MeasureError
 
-#: all relabelings of as many seeds are listed; of more, so many are drawn
-_MOST_LISTED, _DRAWN = 20, 9999
+_MOST_LISTED = 20  #: seeds of which all relabelings are listed
+_DRAWN = 9999  #: relabelings that are drawn for more seeds
 _EQUAL = 1e-9  #: differences of this part of the largest value are rounding
 
 
@@ -44,7 +43,7 @@ class Lead:
     wins: int  #: seeds in which the leader is strictly lower
     seeds: int
     as_large: int  #: relabelings with a lead of at least this size, in either direction
-    relabelings: int  #: 2 ** seeds where all were listed
+    relabelings: int  #: 2 ** seeds if all were listed
 
     @property
     def p_value(self) -> float:
@@ -53,9 +52,7 @@ class Lead:
 
     @property
     def least(self) -> float:
-        """The smallest p-value that this number of seeds can give, whatever the values: 2 ** (1 -
-        seeds).
-        """
+        """The smallest p-value that this number of seeds can give: 2 ** (1 - seeds)."""
         return float(2.0 ** (1 - self.seeds))
 
 
@@ -74,15 +71,15 @@ class Rival:
 
     position: int
     seeds: int
-    #: how much higher its mean is, with the interval that excludes 0 exactly where the seeds
-    #: separate the two; None where they share fewer than 2 seeds
+    #: how much higher its mean is, with the interval that excludes 0 exactly if the seeds separate
+    #: the two; None if they share fewer than 2 seeds
     difference: Interval | None
     separated: bool  #: the leader beats it
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Who leads, and two things that must not be confused: who is behind, and who is not the best."""
+    """Who leads, and two things to keep apart: who is behind, and who is not the best."""
 
     leader: int  #: position of the lowest mean among the algorithms with most seeds
     seeds: int  #: of the leader
@@ -97,11 +94,10 @@ class Standing:
 
 
 def lead(values: ArrayLike) -> Lead:
-    """Test the lead by an exact permutation test, in which each seed's two values may change
-    places.
+    """Test the lead by an exact permutation test: each seed's two values may change places.
 
-    It is exact where leader and runner-up are exchangeable within a seed, and rejects less often
-    than it says where more algorithms tie. With 2 algorithms and 3 seeds, one wins in every seed in
+    It is exact if leader and runner-up are exchangeable within a seed, and rejects less often than
+    it states if more algorithms tie. With 2 algorithms and 3 seeds, one wins in every seed in
     2 of 8 cases, so p is never below 1/4; 5% takes 6 seeds. Dividing the lead by its standard error
     would give the same p-value: the sum of squared differences is the same in all relabelings, so
     one grows with the other.
@@ -116,7 +112,7 @@ def lead(values: ArrayLike) -> Lead:
     algorithms, seeds = table.shape
     if algorithms < 2:
         raise MeasureError("1 algorithm: there is no lead; train another")
-    first, second = (int(index) for index in np.argsort(table.mean(axis=1), kind="stable")[:2])
+    first, second = np.argsort(table.mean(axis=1), kind="stable")[:2].tolist()
     differences = table[second] - table[first]
     total = float(differences.sum())
     rounding = _EQUAL * float(np.abs(table).max())
@@ -124,13 +120,14 @@ def lead(values: ArrayLike) -> Lead:
         sums = np.zeros(1)
         for difference in differences:
             sums = np.concatenate([sums + difference, sums - difference])
-        as_large, relabelings = int((np.abs(sums) >= total - rounding).sum()), len(sums)
+        extreme = np.abs(sums) >= total - rounding
+        as_large = int(extreme.sum())
+        relabelings = len(sums)
     else:
         signs = 2 * np.random.default_rng(0).integers(0, 2, size=(_DRAWN, seeds)) - 1
-        as_large, relabelings = (
-            1 + int((np.abs(signs @ differences) >= total - rounding).sum()),
-            _DRAWN + 1,
-        )
+        extreme = np.abs(signs @ differences) >= total - rounding
+        as_large = 1 + int(extreme.sum())
+        relabelings = _DRAWN + 1
     wins = int((differences > 0).sum())
     return Lead(first, second, max(total, 0.0) / seeds, wins, seeds, as_large, relabelings)
 
@@ -153,11 +150,9 @@ def _compared(table: Floats, level: float) -> _Comparisons:
     """Compare every two algorithms over the seeds that both have.
 
     Args:
-        table: (A, S) values, NaN where there is none.
+        table: (A, S) values, NaN for those that are missing.
         level: of all comparisons with one algorithm together.
     """
-    from scipy.stats import t
-
     differences = table[:, None, :] - table[None, :, :]
     present = ~np.isnan(differences)
     seeds = present.sum(axis=2)
@@ -173,23 +168,22 @@ def _compared(table: Floats, level: float) -> _Comparisons:
 
 
 def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
-    """Find the confidence set of the best algorithm: all that no other one beats in a paired
-    t-test.
+    """Find the confidence set of the best: all that no other one beats in a paired t-test.
 
     Each algorithm is compared with the A - 1 others at the error probability
     (1 - level) / max(2, A - 1), one-sided. The divisor A - 1 is Bonferroni's. With 2 algorithms it
-    is 2, since either may be the one that leads: then one is left out exactly where the usual
+    is 2, since either may be the one that leads: then one is left out exactly if the usual
     two-sided interval of their difference excludes 0. Each pair has its own standard error; one
-    that all share (Hsu's constrained intervals) fails where one algorithm varies more than another.
+    that all share (Hsu's constrained intervals) fails if one algorithm varies more than another.
 
     An algorithm that is not in the set need not be worse than the one that leads: any other may
-    have put it out. :func:`standing` says whom the leader beats.
+    have put it out. :func:`standing` tells whom the leader beats.
 
     Args:
-        values: (A, S) one value per algorithm and seed; lower is better. NaN where there is none:
+        values: (A, S) one value per algorithm and seed; lower is better, NaN is missing:
             two algorithms are compared over the seeds that both have, and not at all below two.
         level: probability, at least, that the set holds the algorithm with the lowest true mean,
-            where differences are normal. Variances may be unequal and algorithms correlated.
+            if differences are normal. Variances may be unequal and algorithms correlated.
 
     Returns:
         the set; with 1 seed, which separates nothing, all algorithms are in it.
@@ -200,12 +194,12 @@ def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
     table = _partial_table(values)
     inside = ~_compared(table, level).beaten.any(axis=1)
     most = int((~np.isnan(table)).sum(axis=1).max())
-    return Separation(tuple(int(index) for index in np.flatnonzero(inside)), len(table), most)
+    candidates = tuple(np.flatnonzero(inside).tolist())
+    return Separation(candidates, len(table), most)
 
 
 def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = None) -> Standing:
-    """Find the algorithm that leads, whom its seeds separate it from, and which ones are not the
-    best.
+    """Find the algorithm that leads, whom its seeds separate it from, and which ones are not best.
 
     The leader is the lowest mean among the algorithms with the seeds that most values have, so that
     an algorithm with one lucky seed does not lead. It is compared with each other one as in
@@ -238,32 +232,34 @@ def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = Non
             interval = Interval(estimate, estimate - margin, estimate + margin, two_sided)
         beaten = bool(compared.beaten[position, leader])
         rivals.append(Rival(position, seeds, interval, beaten))
-    not_best = tuple(int(index) for index in np.flatnonzero(compared.beaten.any(axis=1)))
+    not_best = tuple(np.flatnonzero(compared.beaten.any(axis=1)).tolist())
     seeds = int((~np.isnan(table[leader])).sum())
     return Standing(leader, seeds, tuple(rivals), not_best)
 
 
 def _fullest(table: Floats) -> NDArray[np.bool_]:
-    """Mark the algorithms that have the seeds of the first one with most of them."""
+    """Mark the algorithms that have all seeds of the first one with the most seeds."""
     present = ~np.isnan(table)
     fullest = present[present.sum(axis=1).argmax()]
     return np.asarray((present >= fullest).all(axis=1))
 
 
 def error_of_each(algorithms: int, alpha: float) -> float:
-    """Divide ``alpha`` into the one-sided error probability at which :func:`separated` compares
-    each pair.
+    """Divide ``alpha`` into the one-sided error probability at which each pair is compared.
+
+    :func:`separated` does so.
     """
     return alpha / max(2, algorithms - 1)
 
 
 def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
-    """Compute two-sided p-values of Welch's t-test of every two of k independent values, 1 where
-    both lack spread.
+    """Compute two-sided p-values of Welch's t-test of every two of k independent values.
+
+    They are 1 for two values that lack spread.
 
     A value is a sample's mean, or the average of the means of c independent samples. The variance
-    of a difference is then estimated from all 2 c of them, and has the degrees of freedom of
-    Satterthwaite 1946: more than two samples alone would give, where none of them dominates.
+    of a difference is then estimated from all 2 c samples, and has the degrees of freedom of
+    Satterthwaite 1946: more than two samples alone would give, if none dominates.
 
     Args:
         means: (k,).
@@ -274,8 +270,6 @@ def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
     Returns:
         (k, k).
     """
-    from scipy.stats import t
-
     difference, error, freedom = _welch_parts(means, deviations, n)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * t.sf(np.abs(difference) / error, freedom)
@@ -286,16 +280,13 @@ def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
 def welch_interval(
     means: ArrayLike, deviations: ArrayLike, n: int, first: int, second: int, level: float
 ) -> Interval:
-    """Compute the interval of one of the differences that :func:`welch` tests: the first value less
-    the second.
+    """Compute the interval of a difference that :func:`welch` tests, first value less second.
 
     Args:
         means, deviations, n: as of :func:`welch`.
         first, second: positions of the values.
-        level: it excludes 0 where the p-value is below 1 - level.
+        level: it excludes 0 if the p-value is below 1 - level.
     """
-    from scipy.stats import t
-
     difference, error, freedom = _welch_parts(means, deviations, n)
     estimate = float(difference[first, second])
     half = 0.0
@@ -317,17 +308,15 @@ def _welch_parts(means: ArrayLike, deviations: ArrayLike, n: int) -> tuple[Float
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Adjust p-values of m tests so that any false finding among them has the error probability of
-    one test.
+    """Adjust p-values of m tests so that any false finding has the error probability of one test.
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
     """
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p)
     adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(
-        1.0, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
-    )
+    factors = len(p) - np.arange(len(p))
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p[order]))
     return adjusted
 
 
@@ -390,16 +379,15 @@ def friedman(values: ArrayLike) -> Friedman:
     test = friedmanchisquare(*table.T)
     statistic = max(0.0, float(test.statistic))
     rest = n * (k - 1) - statistic
-    p_f = (
-        0.0 if rest <= 1e-12 else float(f.sf((n - 1) * statistic / rest, k - 1, (n - 1) * (k - 1)))
-    )
-    return Friedman(
-        statistic, float(test.pvalue), p_f, tuple(rankdata(table, axis=1).mean(axis=0).tolist()), n
-    )
+    p_f = 0.0
+    if rest > 1e-12:
+        p_f = float(f.sf((n - 1) * statistic / rest, k - 1, (n - 1) * (k - 1)))
+    mean_ranks = tuple(rankdata(table, axis=1).mean(axis=0).tolist())
+    return Friedman(statistic, float(test.pvalue), p_f, mean_ranks, n)
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """Compute the two-sided p-value of the sign test; cases that tie are left out. 1 where all tie.
+    """Compute the two-sided p-value of the sign test without the cases that tie; 1 if all tie.
 
     Args:
         wins, losses: number of cases in which one is ahead, and in which the other is.
@@ -410,8 +398,9 @@ def sign_test(wins: int, losses: int) -> float:
 
 
 def critical_difference(algorithms: int, blocks: int, alpha: float = 0.05) -> float:
-    """Compute Nemenyi's critical difference of mean ranks of k algorithms in n blocks, q * sqrt(k
-    (k + 1) / (6 n)).
+    """Compute Nemenyi's critical difference of mean ranks, q * sqrt(k (k + 1) / (6 n)).
+
+    It is that of k algorithms in n blocks.
 
     Raises:
         MeasureError: fewer than 2 algorithms or no block.
@@ -420,15 +409,15 @@ def critical_difference(algorithms: int, blocks: int, alpha: float = 0.05) -> fl
         raise MeasureError(
             f"{algorithms} algorithms over {blocks} blocks have no critical difference; train more"
         )
-    return nemenyi_quantile(algorithms, alpha) * math.sqrt(
-        algorithms * (algorithms + 1) / (6 * blocks)
-    )
+    root = math.sqrt(algorithms * (algorithms + 1) / (6 * blocks))
+    return nemenyi_quantile(algorithms, alpha) * root
 
 
 @functools.cache
 def nemenyi_quantile(algorithms: int, alpha: float = 0.05) -> float:
-    """Compute the studentized range's upper quantile, infinite degrees of freedom, / sqrt(2)
-    (Demsar 2006, Table 5).
+    """Compute the upper quantile of the studentized range / sqrt(2) (Demsar 2006, Table 5).
+
+    The degrees of freedom are infinite.
     """
     from scipy.stats import studentized_range
 
@@ -436,8 +425,9 @@ def nemenyi_quantile(algorithms: int, alpha: float = 0.05) -> float:
 
 
 def indistinct_groups(mean_ranks: Mapping[str, float], difference: float) -> list[tuple[str, ...]]:
-    """List the maximal groups of 2+ algorithms with mean ranks within the critical difference,
-    lowest rank first.
+    """List the maximal groups of 2 or more algorithms whose mean ranks differ too little.
+
+    The lowest rank comes first; ``difference`` is the critical one.
     """
     order = sorted(mean_ranks, key=lambda name: (mean_ranks[name], name))
     groups: list[tuple[str, ...]] = []

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dgbench.analysis.distributions import kendall_tau_b, rankdata
 from dgbench.analysis.intervals import Floats, Interval, counts_of, interval_of, whole
 from dgbench.errors import MeasureError
 
@@ -33,8 +34,6 @@ def spearman(first: ByAlgorithm, second: ByAlgorithm) -> float:
         MeasureError: fewer than 2 algorithms, other algorithms in one than in the other, NaN, or
             one measure equal for all algorithms (it orders nothing).
     """
-    from scipy.stats import rankdata
-
     a, b = _paired(first, second)
     # spearmanr does this, and a test that costs ten times it
     return float(np.corrcoef(rankdata(a), rankdata(b))[1, 0])
@@ -45,9 +44,7 @@ def kendall(first: ByAlgorithm, second: ByAlgorithm) -> float:
 
     Args and Raises as :func:`spearman`.
     """
-    from scipy.stats import kendalltau
-
-    return float(kendalltau(*_paired(first, second)).statistic)
+    return kendall_tau_b(*_paired(first, second))
 
 
 def _paired(first: ByAlgorithm, second: ByAlgorithm) -> tuple[list[float], list[float]]:
@@ -59,14 +56,16 @@ def _paired(first: ByAlgorithm, second: ByAlgorithm) -> tuple[list[float], list[
                 "same ones"
             )
         names = sorted(first)
-        a, b = [float(first[name]) for name in names], [float(second[name]) for name in names]
+        a = [float(first[name]) for name in names]
+        b = [float(second[name]) for name in names]
     elif isinstance(first, Mapping) or isinstance(second, Mapping):
         raise MeasureError(
             "one measure has algorithm names and the other has none; pass two mappings or two "
             "sequences"
         )
     else:
-        a, b = [float(value) for value in first], [float(value) for value in second]
+        a = [float(value) for value in first]
+        b = [float(value) for value in second]
     if len(a) != len(b):
         raise MeasureError(
             f"{len(a)} values against {len(b)}; give both measures for the same algorithms"
@@ -96,8 +95,9 @@ def correlation_interval(
     draws: int = 1000,
     level: float = 0.95,
 ) -> Interval:
-    """Estimate the rank correlation of two measures, mean over seeds, with algorithms and seeds
-    resampled.
+    """Estimate the rank correlation of two measures, mean over seeds, with its interval.
+
+    Algorithms and seeds are resampled.
 
     Args:
         first, second: (A, S) the two measures of A algorithms for S seeds; the same algorithms are
@@ -108,7 +108,8 @@ def correlation_interval(
         MeasureError: fewer than 3 algorithms, a missing value, or a measure that orders nothing.
     """
     estimates, drawn = _correlations([first], second, rng, coefficient, draws)
-    return interval_of(float(estimates[0]), drawn[0][np.isfinite(drawn[0])], level, inside=True)
+    finite = drawn[0][np.isfinite(drawn[0])]
+    return interval_of(float(estimates[0]), finite, level, inside=True)
 
 
 def correlation_difference(
@@ -120,19 +121,16 @@ def correlation_difference(
     draws: int = 1000,
     level: float = 0.95,
 ) -> Interval:
-    """Subtract the other measure's Spearman correlation with the ideal from the first's, over the
-    same resamples.
+    """Subtract the other measure's Spearman correlation with the ideal from the first's.
+
+    Both are taken over the same resamples.
 
     Args and Raises as :func:`correlation_interval`.
     """
     estimates, drawn = _correlations([first, other], ideal, rng, "spearman", draws)
     differences = drawn[0] - drawn[1]
-    return interval_of(
-        float(estimates[0] - estimates[1]),
-        differences[np.isfinite(differences)],
-        level,
-        inside=True,
-    )
+    finite = differences[np.isfinite(differences)]
+    return interval_of(float(estimates[0] - estimates[1]), finite, level, inside=True)
 
 
 def pick_probability(
@@ -142,22 +140,23 @@ def pick_probability(
     *,
     draws: int = 1000,
 ) -> float:
-    """Estimate the probability that the algorithm with the lowest measure is the one with the
-    lowest ideal error.
+    """Estimate the probability that the lowest measure picks the lowest ideal error.
 
     Seeds and algorithms are resampled: it is the chance for another set of candidates and seeds
     like these, both measures averaged over the drawn seeds. Tied algorithms share the choice. A
-    resample of fewer than 2 algorithms leaves nothing to select and does not count; NaN where none
+    resample of fewer than 2 algorithms leaves nothing to select and does not count; NaN if none
     counts.
 
     Args:
         measure, ideal: (A, S) values of A algorithms for S seeds.
         rng, draws: as :func:`resample`.
     """
-    a, b = np.asarray(measure, dtype=float), np.asarray(ideal, dtype=float)
+    a = np.asarray(measure, dtype=float)
+    b = np.asarray(ideal, dtype=float)
     seeds = counts_of(rng, draws, a.shape[1]) / a.shape[1]
     drawn = counts_of(rng, draws, a.shape[0]) > 0
-    selected, truth = (_lowest(np.where(drawn, seeds @ values.T, np.inf)) for values in (a, b))
+    selected = _lowest(np.where(drawn, seeds @ a.T, np.inf))
+    truth = _lowest(np.where(drawn, seeds @ b.T, np.inf))
     agree = (selected & truth).sum(axis=1) / selected.sum(axis=1)
     selectable = drawn.sum(axis=1) > 1
     return float(agree[selectable].mean()) if selectable.any() else math.nan
@@ -170,8 +169,9 @@ def _correlations(
     coefficient: Coefficient,
     draws: int,
 ) -> tuple[Floats, Floats]:
-    """Correlate each measure with the ideal, mean over seeds: (M,) as it is and (M, draws)
-    resampled.
+    """Correlate each measure with the ideal, mean over seeds.
+
+    These are (M,) correlations as they are and (M, draws) resampled.
     """
     tables = [whole(values) for values in (*measures, ideal)]
     if len({table.shape for table in tables}) > 1 or tables[0].ndim != 2 or tables[0].shape[0] < 3:
@@ -188,13 +188,11 @@ def _correlations(
     signs = [np.sign(table[:, None, :] - table[None, :, :]) for table in tables]
     coefficients = np.empty((len(measures), draws + 1))
     for index in range(len(measures)):
-        per_seed = [
-            correlate(signs[index][..., seed], signs[-1][..., seed], counts)
-            for seed in range(seeds)
-        ]
-        coefficients[index] = np.where(weights > 0, weights * np.stack(per_seed, axis=1), 0.0).sum(
-            axis=1
-        )
+        per_seed = []
+        for seed in range(seeds):
+            per_seed.append(correlate(signs[index][..., seed], signs[-1][..., seed], counts))
+        weighted = np.where(weights > 0, weights * np.stack(per_seed, axis=1), 0.0)
+        coefficients[index] = weighted.sum(axis=1)
     if not np.isfinite(coefficients[:, 0]).all():
         raise MeasureError(
             "a measure is equal for all algorithms and orders nothing; compare more algorithms"
@@ -207,10 +205,13 @@ def _lowest(values: Floats) -> NDArray[np.bool_]:
 
 
 def _spearman(first: Floats, second: Floats, counts: NDArray[Any]) -> Floats:
-    """Correlate mean ranks (Pearson), weighted by counts: rank_i = (n + 1 + sum_j counts_j sign_ij)
-    / 2.
+    """Correlate mean ranks (Pearson), weighted by counts.
+
+    Rank i is (n + 1 + sum_j counts_j sign_ij) / 2.
     """
-    a, b = counts @ first.T, counts @ second.T  # ranks less their mean, twice
+    # ranks less their mean, twice
+    a = counts @ first.T
+    b = counts @ second.T
     covariance = (counts * a * b).sum(axis=1)
     spread = (counts * a * a).sum(axis=1) * (counts * b * b).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -222,6 +223,5 @@ def _kendall(first: Floats, second: Floats, counts: NDArray[Any]) -> Floats:
         return np.asarray(((counts @ signs) * counts).sum(axis=1))
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(
-            pairs(first * second) / np.sqrt(pairs(first * first) * pairs(second * second))
-        )
+        norm = np.sqrt(pairs(first * first) * pairs(second * second))
+        return np.asarray(pairs(first * second) / norm)

@@ -1,12 +1,11 @@
-"""Evidence that may be looked at after every seed: how much more likely seeds are if one algorithm
-is lower.
+"""Evidence that may be looked at after every seed: how likely seeds are if one algorithm is lower.
 
 Whoever looks after every seed and stops at the first small p-value is wrong far more often than
 ``alpha``. Evidence may be looked at so: each function below is an e-process against "not lower",
 which ever exceeds 1 / a with probability a at most, over all seeds that will ever be trained. They
 differ in what they assume and claim:
 
-- :func:`evidence`: the mean difference is above 0, where differences are normal (or symmetric).
+- :func:`evidence`: the mean difference is above 0, if differences are normal (or symmetric).
   Skewed differences mislead it: a rival that fails in one seed of fifty looks better in all the
   others.
 - :func:`bounded_evidence`: the mean difference is above 0, whatever differences are like between
@@ -17,10 +16,9 @@ differ in what they assume and claim:
 All take seeds that are independent of each other, and none depends on their order.
 
 Sources: Lai 1976, "On confidence sequences"; Wang & Ramdas 2025, "Anytime-valid t-tests and
-    confidence sequences for
-Gaussian means with unknown variance"; Grunwald, de Heide & Koolen 2024, "Safe testing" (right Haar
-prior of the deviation); Waudby-Smith & Ramdas 2024, "Estimating means of bounded random variables
-by betting"; Cover 1991, "Universal portfolios" (stakes spread evenly).
+confidence sequences for Gaussian means with unknown variance"; Grunwald, de Heide & Koolen 2024,
+"Safe testing" (right Haar prior of the deviation); Waudby-Smith & Ramdas 2024, "Estimating means of
+bounded random variables by betting"; Cover 1991, "Universal portfolios" (stakes spread evenly).
 """
 
 from __future__ import annotations
@@ -30,11 +28,12 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dgbench.analysis.distributions import t
 from dgbench.analysis.intervals import Floats
 from dgbench.errors import MeasureError
 
 #: prior variance of a difference over its deviation: of 1 to 30, the one that finds differences of
-#: 1 to 8 deviations at most one seed later than the best of them does
+#: 1 to 8 deviations at most one seed later than the best choice does
 _SCALE = 10.0
 #: nodes of the integral over stakes, exact for 63 seeds
 _STAKES = 32
@@ -43,11 +42,10 @@ _MOST_SEEDS = 10_000
 
 
 def evidence(differences: ArrayLike) -> float:
-    """Compute how much more likely the differences are if their mean is above 0, where they are
-    normal.
+    """Compute how much more likely normal differences are if their mean is above 0.
 
     Likelihood ratio of the t statistics so far: mean / deviation half-normal with variance 10
-    against 0, the deviation unknown (right Haar prior). Where the true mean is 0 or below and
+    against 0, the deviation unknown (right Haar prior). If the true mean is 0 or below and
     differences are normal, it ever reaches 1 / a with probability a at most, however long one goes
     on and whenever one stops.
 
@@ -59,11 +57,10 @@ def evidence(differences: ArrayLike) -> float:
 
 def e_process(differences: ArrayLike) -> Floats:
     """Compute :func:`evidence` after 1, 2, ... seeds: (..., S) in the shape of the differences."""
-    from scipy.stats import t
-
     values = np.asarray(differences, dtype=float)
     seeds = np.arange(1, values.shape[-1] + 1)
-    total, squares = np.cumsum(values, axis=-1), np.cumsum(values**2, axis=-1)
+    total = np.cumsum(values, axis=-1)
+    squares = np.cumsum(values**2, axis=-1)
     # of the posterior, whose deviation is known up to the scale below
     mean = total / (seeds + 1 / _SCALE)
     residual = np.maximum(squares - total * mean, np.finfo(float).tiny)
@@ -73,14 +70,13 @@ def e_process(differences: ArrayLike) -> Floats:
 
 
 def bounded_evidence(differences: ArrayLike, bound: float) -> float:
-    """Compute evidence that the mean difference is above 0, whatever differences are like between
-    their bounds.
+    """Compute evidence that the mean difference is above 0, for differences within bounds.
 
     The capital of a gambler who starts with 1 and bets on "above 0" at fair odds: a stake s turns
     the capital K into K (1 + s d / bound). Half of the capital bets all that it has, s = 1, the
-    other half is spread evenly over stakes from 0 to 1, and both are left alone. Where the mean is
+    other half is spread evenly over stakes from 0 to 1, and both are left alone. If the mean is
     0 or below, no strategy gains on average, so the capital ever reaches 1 / a with probability a
-    at most (Ville's inequality). Where all differences are d, no valid test grows faster than 1 + d
+    at most (Ville's inequality). If all differences are d, no valid test grows faster than 1 + d
     / bound a seed: one seed in bound / d that fails wholly, not seen yet, would make both equal.
 
     Args:
@@ -95,9 +91,7 @@ def bounded_evidence(differences: ArrayLike, bound: float) -> float:
 
 
 def bounded_e_process(differences: ArrayLike, bound: float) -> Floats:
-    """Compute :func:`bounded_evidence` after 1, 2, ... seeds: (..., S) in the shape of the
-    differences.
-    """
+    """Compute :func:`bounded_evidence` after 1, 2, ... seeds, in the shape of the differences."""
     values = np.asarray(differences, dtype=float)
     largest = float(np.abs(values).max(initial=0.0))
     if largest > bound * (1 + _ROUNDING):
@@ -115,8 +109,9 @@ def bounded_e_process(differences: ArrayLike, bound: float) -> Floats:
 
 
 def sign_evidence(differences: ArrayLike) -> float:
-    """Compute evidence that differences above 0 are more frequent than those below 0; what ties
-    does not count.
+    """Compute evidence that differences above 0 are more frequent than those below 0.
+
+    Differences of 0 do not count.
 
     It is :func:`bounded_evidence` of the signs: 6 seeds that all agree give 41.1, 9 give 307.
 
@@ -127,10 +122,11 @@ def sign_evidence(differences: ArrayLike) -> float:
 
 
 def fewest_seeds(difference: float, bound: float, needed: float) -> float:
-    """Find the fewest seeds after which :func:`bounded_evidence` can reach what is needed; infinite
-    over 10,000.
+    """Find the fewest seeds after which :func:`bounded_evidence` can reach what is needed.
 
-    It does so where every seed has the same difference; seeds that vary need more.
+    Over 10,000 it is infinite.
+
+    It does so if every seed has the same difference; seeds that vary need more.
 
     Args:
         difference: mean difference, above 0.

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dgbench.analysis.distributions import t
 from dgbench.analysis.intervals import Floats, Interval
 from dgbench.analysis.measures import Measure
 from dgbench.errors import MeasureError
@@ -75,8 +76,6 @@ def _over_box(table: Floats, measure: Measure, value: float, level: float) -> In
     """Find the range of a measure in the box of all expected errors; None where it does not say
     its own.
     """
-    from scipy.stats import t
-
     seeds, environments = table.shape
     quantile = float(t.isf((1 - level) / (2 * environments), seeds - 1))
     half = quantile * table.std(axis=0, ddof=1) / np.sqrt(seeds)

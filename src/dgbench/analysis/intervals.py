@@ -11,9 +11,8 @@ therefore widened about the estimate by sqrt(n / (n - 1)) * t(n - 1) / z, n bein
 number of units resampled.
 
 Sources: Efron & Tibshirani 1993, chapters 8 and 13; Hesterberg 2015, "What teachers should know
-    about the bootstrap",
-section 4.2 (narrowness); Owen 2007, "The pigeonhole bootstrap" (seeds x environments); Welch 1947
-and Satterthwaite 1946 (degrees of freedom).
+about the bootstrap", section 4.2 (narrowness); Owen 2007, "The pigeonhole bootstrap" (seeds x
+environments); Welch 1947 and Satterthwaite 1946 (degrees of freedom).
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from dgbench.analysis.distributions import normal_quantile, rankdata, t
 from dgbench.errors import MeasureError
 from dgbench.validation import Checked, Count0, Count1, Number, Refusal
 
@@ -59,27 +59,25 @@ class Resamples:
     level: float  #: the coverage that the widening was made for
 
     def difference(self, first: str, second: str) -> Interval:
-        """Subtract the mean of the second algorithm from that of the first, over the same
-        resamples.
-        """
-        a, b = self.names.index(first), self.names.index(second)
+        """Subtract the second algorithm's mean from the first's, over the same resamples."""
+        a = self.names.index(first)
+        b = self.names.index(second)
         estimate = float(self.estimate[a] - self.estimate[b])
         return interval_of(estimate, self.draws[:, a] - self.draws[:, b], self.level)
 
     def ranks(self) -> dict[str, Interval]:
-        """Rank every algorithm, 1 is the lowest mean, ties share their mean rank; ends are rounded
-        outwards.
-        """
-        from scipy.stats import rankdata
+        """Rank every algorithm, 1 is the lowest mean, ties share their mean rank.
 
-        drawn = rankdata(self.draws, axis=1)
+        Ends of the intervals are rounded outwards.
+        """
+        drawn = rankdata(self.draws)
         positions = rankdata(self.estimate)
         intervals = {}
         for index, name in enumerate(self.names):
             rank = interval_of(float(positions[index]), drawn[:, index], self.level, inside=True)
-            intervals[name] = replace(
-                rank, low=float(math.floor(rank.low)), high=float(math.ceil(rank.high))
-            )
+            low = float(math.floor(rank.low))
+            high = float(math.ceil(rank.high))
+            intervals[name] = replace(rank, low=low, high=high)
         return intervals
 
 
@@ -138,17 +136,14 @@ def resample(
     else:
         folds = counts_of(rng, draws, table.shape[2]) / table.shape[2]
         drawn = np.einsum("bs,asf,bf->ba", seeds, table, folds, optimize=True)
-    return Resamples(
-        tuple(names), estimate, estimate + widening(units, level) * (drawn - estimate), units, level
-    )
+    widened = estimate + widening(units, level) * (drawn - estimate)
+    return Resamples(tuple(names), estimate, widened, units, level)
 
 
 def widening(units: int, level: float) -> float:
-    """Compute the factor by which deviations of a resampled mean of ``units`` values are too small."""
-    from scipy.stats import norm, t
-
+    """Compute the factor by which a resampled mean of ``units`` values deviates too little."""
     tail = (1 + level) / 2
-    return float(math.sqrt(units / (units - 1)) * t.ppf(tail, units - 1) / norm.ppf(tail))
+    return float(math.sqrt(units / (units - 1)) * t.ppf(tail, units - 1) / normal_quantile(tail))
 
 
 def counts_of(rng: np.random.Generator, draws: int, units: int) -> NDArray[np.int64]:
@@ -157,30 +152,34 @@ def counts_of(rng: np.random.Generator, draws: int, units: int) -> NDArray[np.in
 
 
 def interval_of(estimate: float, drawn: Floats, level: float, *, inside: bool = False) -> Interval:
-    """Compute the percentile interval of resamples; ``inside`` stretches it to include the
-    estimate.
+    """Compute the percentile interval of resamples.
+
+    ``inside`` stretches it to include the estimate.
     """
     if not len(drawn):
         raise MeasureError("no resample has a value; compare more algorithms")
-    low, high = (float(value) for value in np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]))
+    tail = (1 - level) / 2
+    low, high = np.quantile(drawn, [tail, (1 + level) / 2]).tolist()
     if inside:
-        low, high = min(low, estimate), max(high, estimate)
+        low = min(low, estimate)
+        high = max(high, estimate)
     return Interval(estimate, low, high, level)
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleSummary:
     """What a table prints of several values, for instance one per seed."""
 
     mean: float
-    #: their standard deviation, divisor n-1; unit of the mean; None where it is not known
+    #: standard deviation of the values, divisor n-1; unit of the mean; None if it is not known
     deviation: float | None
     n: int  #: how many values
 
 
-def compatible(first: Sample, second: Sample, level: float = 0.95) -> Interval:
-    """Compute Welch's interval of the first mean less the second; the two are compatible where it
-    holds 0.
+def compatible(first: SampleSummary, second: SampleSummary, level: float = 0.95) -> Interval:
+    """Compute Welch's interval of the first mean less the second.
+
+    The two are compatible if it holds 0.
 
     It allows for different variances and numbers, and assumes normal values. That the interval
     holds 0 does not show that the means are equal: with few values it is wide, and its width
@@ -194,22 +193,18 @@ def compatible(first: Sample, second: Sample, level: float = 0.95) -> Interval:
         MeasureError: a sample has fewer than 2 values or no standard deviation, or one that is
             negative or no number.
     """
-    from scipy.stats import t
-
     variances = []
     for sample in (first, second):
         deviation = sample.deviation
-        if (
-            sample.n < 2
-            or deviation is None
-            or not (deviation >= 0 and math.isfinite(deviation + sample.mean))
-        ):
+        usable = math.nan if deviation is None or sample.n < 2 else deviation
+        if not (usable >= 0 and math.isfinite(usable + sample.mean)):
             raise MeasureError(
                 f"a mean of {sample.n} with standard deviation {deviation} cannot be compared; "
                 "2 or more values and their standard deviation are needed"
             )
-        variances.append(deviation**2 / sample.n)
-    difference, total = first.mean - second.mean, sum(variances)
+        variances.append(usable**2 / sample.n)
+    difference = first.mean - second.mean
+    total = sum(variances)
     if total == 0:
         return Interval(difference, difference, difference, level)
     freedom = total**2 / (variances[0] ** 2 / (first.n - 1) + variances[1] ** 2 / (second.n - 1))
@@ -217,7 +212,7 @@ def compatible(first: Sample, second: Sample, level: float = 0.95) -> Interval:
     return Interval(difference, difference - half, difference + half, level)
 
 
-Z95 = 1.959963984540054  # of the standard normal distribution: 2.5 % of it lie above
+Z95 = 1.959963984540054  #: of the standard normal distribution: 2.5 % of it lie above
 
 
 def wilson(count: float, n: int) -> tuple[float, float]:
@@ -226,7 +221,7 @@ def wilson(count: float, n: int) -> tuple[float, float]:
     Source: Wilson, 1927; Brown, Cai and DasGupta, 2001, equation 4.
 
     Args:
-        count: images of a kind, 0 to n; a fraction where it is an expected number.
+        count: images of a kind, 0 to n; a fraction if it is an expected number.
         n: images, at least 1.
 
     Returns:
@@ -237,7 +232,8 @@ def wilson(count: float, n: int) -> tuple[float, float]:
     """
     if n < 1 or not 0 <= count <= n:
         raise ValueError(f"{count} of {n} is no proportion")
-    p, z = count / n, Z95
+    p = count / n
+    z = Z95
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)
@@ -261,10 +257,12 @@ class Statistics(Checked):
     seed: Count0 = 0
 
     def rng(self, *names: object) -> np.random.Generator:
-        """Create the generator of one table: its numbers depend on the table's name, not on what
-        was made before it.
+        """Create the generator of one table.
+
+        Its numbers depend on the table's name, not on what was made before it.
         """
-        return np.random.default_rng([self.seed, zlib.crc32("/".join(map(str, names)).encode())])
+        name = "/".join(map(str, names))
+        return np.random.default_rng([self.seed, zlib.crc32(name.encode())])
 
     @property
     def percent(self) -> str:

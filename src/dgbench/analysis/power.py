@@ -1,5 +1,4 @@
-"""What a number of seeds can tell: the smallest difference they find, the seeds that one takes, and
-when to stop.
+"""What a number of seeds can tell: the smallest difference they find, and when to stop.
 
 Seeds are the independent units and pair the algorithms: what counts is the deviation, over seeds,
 of the difference of two. Folds and environments are inside each seed's value. The test is that of
@@ -23,6 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dgbench.analysis.comparison import error_of_each
+from dgbench.analysis.distributions import (
+    chi_square_quantile,
+    noncentral_t_sf,
+    normal_quantile,
+    t,
+)
 from dgbench.analysis.evidence import evidence
 from dgbench.analysis.intervals import Floats, Interval
 from dgbench.errors import MeasureError
@@ -31,10 +36,10 @@ _MOST_SEEDS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class PairedDifferences:
     """Two algorithms over the seeds that both have, 2 or more."""
 
-    first: int  #: position of the one with the lower mean, the earlier one where they tie
+    first: int  #: position of the one with the lower mean, the earlier one if they tie
     second: int
     differences: Floats  #: (S,) value of the second less that of the first
 
@@ -54,42 +59,39 @@ class Pair:
 
     @property
     def evidence(self) -> float:
-        """Evidence that the first is lower, where differences are about normal:
-        :func:`~.evidence.evidence`.
-        """
+        """Evidence (:func:`~.evidence.evidence`) that the first is lower, if about normal."""
         return evidence(self.differences)
 
 
-def pairs(values: ArrayLike) -> list[Pair]:
+def pairs(values: ArrayLike) -> list[PairedDifferences]:
     """Pair every two algorithms that share 2 or more seeds.
 
     Args:
-        values: (A, S) one value per algorithm and seed, lower is better; NaN where there is none.
+        values: (A, S) one value per algorithm and seed, lower is better; NaN if it is missing.
     """
     table = np.asarray(values, dtype=float)
     comparisons = []
     for first, second in itertools.combinations(range(len(table)), 2):
         differences = table[second] - table[first]
         differences = differences[~np.isnan(differences)]
-        if len(differences) > 1:
-            swapped = differences.mean() < 0
-            comparisons.append(
-                Pair(second, first, -differences) if swapped else Pair(first, second, differences)
-            )
+        if len(differences) < 2:
+            continue
+        if differences.mean() < 0:
+            first, second, differences = second, first, -differences
+        comparisons.append(PairedDifferences(first, second, differences))
     return comparisons
 
 
 def floor_of_lead(differences: ArrayLike, seeds: int, level: float = 0.95) -> float:
-    """Bound the lead that one source of randomness makes by itself: of two equal algorithms,
-    ``level`` lead by less.
+    """Bound the lead that one source of randomness makes by itself.
+
+    Of two equal algorithms, ``level`` lead by less.
 
     Args:
         differences: (R,) of two algorithms, one per repetition that moves that source alone; 2 or
             more.
         seeds: number of seeds over which the lead is a mean.
     """
-    from scipy.stats import t
-
     values = np.asarray(differences, dtype=float)
     return float(t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(seeds))
 
@@ -110,32 +112,26 @@ def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -
     Raises:
         MeasureError: no pair.
     """
-    from scipy.stats import chi2
-
-    values, freedom = np.broadcast_arrays(
-        np.asarray(deviations, dtype=float), np.asarray(seeds) - 1
-    )
+    samples = np.asarray(deviations, dtype=float)
+    values, freedom = np.broadcast_arrays(samples, np.asarray(seeds) - 1)
     if not values.size:
         raise MeasureError(
             "no two algorithms share 2 seeds, so no difference has a deviation; train more seeds"
         )
-    middle, low, high = (
-        float(np.median(values * np.sqrt(freedom / chi2.ppf(share, freedom))))
-        for share in (0.5, (1 + level) / 2, (1 - level) / 2)
-    )
-    return Interval(middle, low, high, level)
+
+    def median_at(share: float) -> float:
+        return float(np.median(values * np.sqrt(freedom / chi_square_quantile(share, freedom))))
+
+    low = median_at((1 + level) / 2)
+    high = median_at((1 - level) / 2)
+    return Interval(median_at(0.5), low, high, level)
 
 
 @functools.cache
 def noncentrality(
     seeds: int, algorithms: int = 2, power: float = 0.8, alpha: float = 0.05
 ) -> float:
-    """Compute how many standard errors a true difference must have for the test to find it with
-    that power.
-    """
-    from scipy.optimize import brentq
-    from scipy.stats import chi2, nct, norm, t
-
+    """Compute how many standard errors a true difference must have to be found with that power."""
     if seeds < 2 or not alpha < power < 1:
         raise MeasureError(
             f"{seeds} seeds and a power of {power}: give 2 seeds or more and a power in ({alpha}, "
@@ -143,15 +139,23 @@ def noncentrality(
         )
     quantile = float(t.isf(error_of_each(algorithms, alpha), seeds - 1))
     share = (1 + power) / 2  # of normal and deviation, each
-    highest = norm.ppf(share) + quantile * math.sqrt(chi2.ppf(share, seeds - 1) / (seeds - 1))
-    return float(brentq(lambda errors: nct.sf(quantile, seeds - 1, errors) - power, 0.0, highest))
+    largest_deviation = math.sqrt(float(chi_square_quantile(share, seeds - 1)) / (seeds - 1))
+    low = 0.0
+    high = normal_quantile(share) + quantile * largest_deviation
+    middle = (low + high) / 2
+    while low < middle < high:  # until no number lies between the two
+        if noncentral_t_sf(quantile, seeds - 1, middle) < power:
+            low = middle
+        else:
+            high = middle
+        middle = (low + high) / 2
+    return middle
 
 
 def detectable(
     deviation: float, seeds: int, algorithms: int = 2, *, power: float = 0.8, alpha: float = 0.05
 ) -> float:
-    """Compute the smallest true difference of two algorithms that so many seeds find with that
-    power.
+    """Compute the smallest true difference of two algorithms that the seeds find with that power.
 
     Args:
         deviation: true standard deviation, over seeds, of the paired difference.
@@ -185,7 +189,8 @@ def seeds_needed(
         raise MeasureError(
             f"a difference of {difference} is found by no number of seeds; give one above 0"
         )
-    ratio, high = deviation / difference, 2
+    ratio = deviation / difference
+    high = 2
     while ratio * noncentrality(high, algorithms, power, alpha) > math.sqrt(high):
         high *= 2
         if high > _MOST_SEEDS:
@@ -194,5 +199,8 @@ def seeds_needed(
     while high - low > 1:
         middle = (low + high) // 2
         enough = ratio * noncentrality(middle, algorithms, power, alpha) <= math.sqrt(middle)
-        low, high = (low, middle) if enough else (middle, high)
+        if enough:
+            high = middle
+        else:
+            low = middle
     return high

@@ -61,13 +61,13 @@ class Records:
     seen: Floats  #: images scored
 
     def of_subset(self, name: str) -> Mask:
-        """Mark the rows that belong to a subset; none where its name is unknown."""
+        """Mark the rows that belong to a subset, no rows if its name is unknown."""
         if name not in self.subsets:
             return np.zeros(len(self.step), dtype=bool)
         return np.asarray(self.subset == list(self.subsets).index(name), dtype=bool)
 
     def last_steps(self) -> Ints:
-        """Find the largest evaluated step of each run; -1 for one without rows."""
+        """Find the largest evaluated step of each run, -1 for one without rows."""
         steps = np.full(len(self.keys), -1, dtype=np.int64)
         np.maximum.at(steps, self.run, self.step)
         return steps
@@ -87,7 +87,8 @@ def records_of(rows: pd.DataFrame, keys: Sequence[RunKey]) -> Records:
             ``seen``, ``wrong``.
         keys: one per run.
     """
-    env, subset = (rows[name].astype("category").cat for name in ("env", "subset"))
+    env = rows["env"].astype("category").cat
+    subset = rows["subset"].astype("category").cat
     return Records(
         keys,
         list(map(str, env.categories)),
@@ -103,8 +104,9 @@ def records_of(rows: pd.DataFrame, keys: Sequence[RunKey]) -> Records:
 
 
 def accuracies_of(rows: pd.DataFrame) -> Floats:
-    """Compute the fraction right of each row: ``accuracy`` if an importer read it, else 1 -
-    ``wrong`` / ``seen``.
+    """Compute the fraction right of each row.
+
+    It is ``accuracy`` if an importer read it, else 1 - ``wrong`` / ``seen``.
     """
     if "accuracy" in rows:
         return np.asarray(rows["accuracy"].to_numpy(), dtype=np.float64)
@@ -124,9 +126,9 @@ class Scores:
 class Choices:
     """What a method decided for each run; arrays have one entry per run."""
 
-    steps: Ints  #: the evaluated step whose errors count, -1 where there is none
-    accuracy: Floats  #: validation accuracy that speaks for it
-    judged: Mask  #: False where the method has no accuracy
+    steps: Ints  #: the evaluated step whose errors count, -1 if there is none
+    accuracy: Floats  #: validation accuracy that the step has
+    judged: Mask  #: False if the method has no accuracy
     reason: dict[int, str] = field(default_factory=dict)  #: run -> why it has no step
 
 
@@ -146,23 +148,30 @@ def scores(
     key = run.astype(np.int64) * (int(step.max()) + 1) + step
     if np.any(key[1:] < key[:-1]):
         order = np.argsort(key, kind="stable")
-        key, run, step, value = key[order], run[order], step[order], value[order]
+        key = key[order]
+        run = run[order]
+        step = step[order]
+        value = value[order]
         weight = None if weight is None else weight[order]
     first = np.r_[True, key[1:] != key[:-1]]
     group = np.cumsum(first) - 1
     count = np.bincount(group)
-    total = np.bincount(group, weights=value if weight is None else value * weight)
-    mean = total / (count if weight is None else np.bincount(group, weights=weight))
+    if weight is None:
+        mean = np.bincount(group, weights=value) / count
+    else:
+        mean = np.bincount(group, weights=value * weight) / np.bincount(group, weights=weight)
     runs = run[first]
     complete = count >= needed[runs]
     return Scores(runs[complete], step[first][complete], mean[complete])
 
 
 def first_best(accuracies: Scores, runs: int) -> tuple[Ints, Floats]:
-    """Find each run's step with the highest value, the first on ties, NaN lowest; -1 and NaN where
-    it has none.
+    """Find each run's step with the highest value, the first on ties, NaN lowest.
+
+    A run without steps has -1 and NaN.
     """
-    steps, best = np.full(runs, -1, dtype=np.int64), np.full(runs, np.nan)
+    steps = np.full(runs, -1, dtype=np.int64)
+    best = np.full(runs, np.nan)
     if not len(accuracies.run):
         return steps, best
     value = np.where(np.isnan(accuracies.value), -np.inf, accuracies.value)
@@ -176,7 +185,7 @@ def first_best(accuracies: Scores, runs: int) -> tuple[Ints, Floats]:
 
 
 class Selection:
-    """Chooses a step of each run, and says what speaks for it.
+    """Chooses a step of each run, and tells its validation accuracy.
 
     Attributes:
         name: in ``conf/selection``.
@@ -196,7 +205,7 @@ class Selection:
 
     @property
     def title(self) -> str:
-        """What a table's title says."""
+        """What a table's title tells."""
         raise NotImplementedError
 
     @property
@@ -210,8 +219,9 @@ class Selection:
 
 
 def typed_name(name: Any) -> str:
-    """Format the name of an environment; a fraction has two decimals, or four where two would round
-    it: ``0.10``.
+    """Format the name of an environment; a fraction has two decimals: ``0.10``.
+
+    It has four if two would round it.
     """
     if not isinstance(name, float):
         return str(name)
@@ -220,8 +230,9 @@ def typed_name(name: Any) -> str:
 
 
 def describe(selection: Selection) -> str:
-    """Format a selection for table titles; one that looks at test environments is marked as an
-    oracle here, once.
+    """Format a selection for table titles.
+
+    One that looks at test environments is marked as an oracle here, once.
     """
     if selection.uses_test_environments:
         return f"ORACLE SELECTION: {selection.title}"
@@ -230,8 +241,9 @@ def describe(selection: Selection) -> str:
 
 @dataclass(frozen=True)
 class Last(Selection):
-    """The last evaluated step; no validation data are used, so it cannot choose among
-    hyperparameter draws.
+    """The last evaluated step.
+
+    No validation data are used, so it cannot choose among hyperparameter draws.
     """
 
     name: ClassVar[str] = "last"
@@ -240,18 +252,17 @@ class Last(Selection):
 
     def choose(self, records: Records) -> Choices:
         steps = records.last_steps()
-        return Choices(
-            steps, np.full(len(steps), np.nan), np.zeros(len(steps), dtype=bool), _no_rows(steps)
-        )
+        accuracy = np.full(len(steps), np.nan)
+        judged = np.zeros(len(steps), dtype=bool)
+        return Choices(steps, accuracy, judged, _no_rows(steps))
 
 
 @dataclass(frozen=True)
 class TrainVal(Selection):
-    """Training-domain validation: the step with the highest mean accuracy over the training
-    environments' ``val``.
+    """Training-domain validation: the step with the highest mean accuracy on training ``val``.
 
-    The mean over environments is unweighted; the first step wins a tie, NaN is lowest. A step that
-    lacks the ``val`` row of a training environment is not considered.
+    The mean over the training environments is unweighted; the first step wins a tie, NaN is lowest.
+    A step that lacks the ``val`` row of a training environment is not considered.
     """
 
     name: ClassVar[str] = "train_val"
@@ -263,8 +274,7 @@ class TrainVal(Selection):
 
 @dataclass(frozen=True)
 class Oracle(Selection):
-    """Test-domain validation: the last step, judged by the mean over the held-out environments'
-    ``val``.
+    """Test-domain validation: the last step, judged by the mean accuracy on held-out ``val``.
 
     As in DomainBed there is no early stopping, so the step is that of :class:`Last`; the accuracy
     chooses among hyperparameter draws. A run that holds nothing out (fold ``full``) has no such
@@ -286,8 +296,10 @@ class Oracle(Selection):
         accuracies = scores(
             records.run[at_end], records.step[at_end], records.accuracy[at_end], needed
         )
-        judged, accuracy = np.zeros(len(steps), dtype=bool), np.full(len(steps), np.nan)
-        judged[accuracies.run], accuracy[accuracies.run] = True, accuracies.value
+        judged = np.zeros(len(steps), dtype=bool)
+        judged[accuracies.run] = True
+        accuracy = np.full(len(steps), np.nan)
+        accuracy[accuracies.run] = accuracies.value
         for run in np.flatnonzero((needed > 0) & ~judged):
             reasons[int(run)] = (
                 f"no val rows of the held-out environment at step {steps[run]}; choose "
@@ -313,10 +325,10 @@ def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
     steps, accuracy = first_best(accuracies, len(records.keys))
     reasons = {}
     for run in np.flatnonzero(steps < 0):
-        reason = "no step has val rows of every training environment" if needed[run] else ""
-        reasons[int(run)] = (
-            f"{reason or 'no val rows of a training environment'}; choose selection=last"
-        )
+        fault = "no val rows of a training environment"
+        if needed[run]:
+            fault = "no step has val rows of every training environment"
+        reasons[int(run)] = f"{fault}; choose selection=last"
     return Choices(steps, accuracy, steps >= 0, reasons)
 
 
@@ -340,23 +352,23 @@ class LooVal(Selection):
 
     def choose(self, records: Records) -> Choices:
         judges = _judges(records)
-        needed = np.array(
-            [len(set(key.given) - key.held_out) for key in records.keys], dtype=np.int64
-        )
+        others = [len(set(key.given) - key.held_out) for key in records.keys]
+        needed = np.array(others, dtype=np.int64)
         rows = np.flatnonzero(records.held_out & records.of_subset("test"))
         judged = judges[records.run[rows], records.env[rows]]
-        rows, judged = rows[judged >= 0], judged[judged >= 0].astype(np.int64)
-        # a step counts only where the judged run was evaluated itself
+        rows = rows[judged >= 0]
+        judged = judged[judged >= 0].astype(np.int64)
+        # a step counts only if the judged run was evaluated itself
         stride = int(records.step.max(initial=0)) + 1
-        evaluated = np.isin(
-            judged * stride + records.step[rows], np.unique(records.run * stride + records.step)
-        )
-        rows, judged = rows[evaluated], judged[evaluated]
+        own_steps = np.unique(records.run * stride + records.step)
+        evaluated = np.isin(judged * stride + records.step[rows], own_steps)
+        rows = rows[evaluated]
+        judged = judged[evaluated]
         order = np.lexsort((records.env[rows], records.step[rows], judged))
-        rows, judged = rows[order], judged[order]
-        accuracies = scores(
-            judged, records.step[rows], records.accuracy[rows], np.maximum(needed, 1)
-        )
+        rows = rows[order]
+        judged = judged[order]
+        accuracy_there = records.accuracy[rows]
+        accuracies = scores(judged, records.step[rows], accuracy_there, np.maximum(needed, 1))
         steps, accuracy = first_best(accuracies, len(records.keys))
         return Choices(steps, accuracy, steps >= 0, _absent(records, judges, steps))
 
@@ -373,11 +385,8 @@ class OodVal(Selection):
 
     def __post_init__(self) -> None:
         environments = self.environments
-        if (
-            not environments
-            or isinstance(environments, str)
-            or not isinstance(environments, Sequence)
-        ):
+        is_list = isinstance(environments, Sequence) and not isinstance(environments, str)
+        if not environments or not is_list:
             raise ConfigError(
                 "selection.environments is no list of names; name one, e.g. "
                 "selection.environments=[photo]"
@@ -398,28 +407,20 @@ class OodVal(Selection):
         return tuple(map(typed_name, self.environments))
 
     def choose(self, records: Records) -> Choices:
-        codes = [
-            records.environments.index(e)
-            for e in self.validation_environments
-            if e in records.environments
-        ]
+        names = self.validation_environments
+        codes = [records.environments.index(e) for e in names if e in records.environments]
         rows = records.of_subset("val") & records.held_out & np.isin(records.env, codes)
-        needed = np.full(len(records.keys), len(set(self.validation_environments)), dtype=np.int64)
+        needed = np.full(len(records.keys), len(set(names)), dtype=np.int64)
         accuracies = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed)
         steps, accuracy = first_best(accuracies, len(records.keys))
-        reason = (
-            f"no val rows of {', '.join(self.validation_environments)} held out; train a run that "
-            "holds it out"
-        )
-        return Choices(
-            steps, accuracy, steps >= 0, {int(run): reason for run in np.flatnonzero(steps < 0)}
-        )
+        reason = f"no val rows of {', '.join(names)} held out; train a run that holds it out"
+        reasons = {int(run): reason for run in np.flatnonzero(steps < 0)}
+        return Choices(steps, accuracy, steps >= 0, reasons)
 
 
 @dataclass(frozen=True)
 class Yu2024(Selection):
-    """Yu et al. 2024: the step with the highest accuracy over all ``val`` images of the training
-    environments, pooled.
+    """Yu et al. 2024: the step with the highest accuracy over all training ``val`` images, pooled.
 
     The first best step and the first best draw win (strict improvement). The search runs with one
     seed; its draw counts for the other seeds, which run that draw only.
@@ -436,8 +437,9 @@ class Yu2024(Selection):
 
 
 def _judges(records: Records) -> Ints:
-    """Index as [p, v] the run that p judges by its accuracy on v (it holds out all that p does but
-    v); -1: none.
+    """Index as [p, v] the run that p judges by its accuracy on v, or -1.
+
+    The run p holds out all that the judged one does, and v.
     """
     codes = {name: code for code, name in enumerate(records.environments)}
     runs = {_place(key, key.held_out): run for run, key in enumerate(records.keys)}
@@ -455,25 +457,24 @@ def _place(key: RunKey, held_out: frozenset[str]) -> tuple[object, ...]:
 
 
 def _absent(records: Records, judges: Ints, chosen: Ints) -> dict[int, str]:
-    """Explain why each run without a step has none."""
+    """Explain for each run without a step why it has none."""
     codes = {name: code for code, name in enumerate(records.environments)}
     judged = np.zeros(judges.shape, dtype=bool)
-    judge, env = np.nonzero(judges >= 0)
-    judged[judges[judge, env], env] = True
+    judge, judged_env = np.nonzero(judges >= 0)
+    judged[judges[judge, judged_env], judged_env] = True
     reasons = {}
-    for run in map(int, np.flatnonzero(chosen < 0)):
+    for run in np.flatnonzero(chosen < 0).tolist():
         key = records.keys[run]
-        lacking = [
-            v
-            for v in key.given
-            if v not in key.held_out and not (v in codes and judged[run, codes[v]])
-        ]
+        lacking = []
+        for env in key.given:
+            is_judged = env in codes and judged[run, codes[env]]
+            if env not in key.held_out and not is_judged:
+                lacking.append(env)
         phrase = f"beside {', '.join(sorted(key.held_out))}" if key.held_out else "alone"
-        reasons[run] = (
-            f"loo_val: no run of this draw and seed holds out {' or '.join(lacking)} {phrase}"
-            if lacking
-            else "loo_val: no step at which this run and all that judge it were evaluated"
-        )
+        reason = "no step at which this run and all that judge it were evaluated"
+        if lacking:
+            reason = f"no run of this draw and seed holds out {' or '.join(lacking)} {phrase}"
+        reasons[run] = f"loo_val: {reason}"
     return reasons
 
 
@@ -481,16 +482,17 @@ Search = tuple[Hashable, str, frozenset[str]]
 
 
 @dataclass(frozen=True)
-class Draws:
+class UncountedRuns:
     """Runs that do not count though they have a step: run -> why."""
 
     lost: dict[int, str] = field(default_factory=dict)  #: another draw of their search was chosen
     stuck: dict[int, str] = field(default_factory=dict)  #: the method has nothing to choose by
 
 
-def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection) -> Draws:
-    """Choose the draw with the best validation accuracy in each (group, protocol, held-out
-    environments, seed).
+def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection) -> UncountedRuns:
+    """Choose the draw with the best validation accuracy in each search and seed.
+
+    A search is a group, a protocol and held-out environments.
 
     Ties go to the largest draw (DomainBed sorts ascending and reverses), NaN is lowest. With
     ``one_search`` the draw chosen with the smallest seed that ran several counts for all seeds, and
@@ -500,31 +502,31 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
     for run, key in enumerate(keys):
         if run not in choices.reason:
             searches[key.group, key.protocol, key.held_out][key.seed].append(run)
-    draws = Draws()
+    uncounted = UncountedRuns()
     for seeds in searches.values():
         kept_draw: int | None = None
         for _, runs in sorted(seeds.items(), key=lambda item: (len(item[1]) < 2, item[0])):
             if kept_draw is not None:
                 losers = [run for run in runs if keys[run].draw != kept_draw]
-                draws.lost.update(
-                    dict.fromkeys(losers, f"draw {kept_draw} was chosen with another seed")
-                )
+                reason = f"draw {kept_draw} was chosen with another seed"
+                uncounted.lost.update(dict.fromkeys(losers, reason))
             elif len(runs) > 1 and not all(choices.judged[run] for run in runs):
                 reason = f"selection={selection.name} cannot choose among {len(runs)} draws here"
-                draws.stuck.update(dict.fromkeys(runs, reason))
+                uncounted.stuck.update(dict.fromkeys(runs, reason))
             elif len(runs) > 1:
                 winner = max(runs, key=lambda run: _worth(run, keys, choices, selection))
                 kept_draw = keys[winner].draw if selection.one_search else None
                 losers = [run for run in runs if run != winner]
-                draws.lost.update(dict.fromkeys(losers, f"draw {keys[winner].draw} was chosen"))
-    return draws
+                reason = f"draw {keys[winner].draw} was chosen"
+                uncounted.lost.update(dict.fromkeys(losers, reason))
+    return uncounted
 
 
 def _worth(
     run: int, keys: Sequence[RunKey], choices: Choices, selection: Selection
 ) -> tuple[float, int]:
-    accuracy, draw = float(choices.accuracy[run]), keys[run].draw
-    return (
-        -math.inf if math.isnan(accuracy) else accuracy,
-        -draw if selection.one_search else draw,
-    )
+    accuracy = float(choices.accuracy[run])
+    draw = keys[run].draw
+    if math.isnan(accuracy):
+        accuracy = -math.inf
+    return accuracy, -draw if selection.one_search else draw

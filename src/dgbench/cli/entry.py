@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 
 from dgbench.cli.limited import watch
 from dgbench.configuration import CONF, command_words
-from dgbench.errors import LESS_MEMORY
+from dgbench.errors import LESS_MEMORY, ConfigError
 from dgbench.interruption import forget, interrupt, request_first
 from dgbench.plan.explain import explain, less_memory
 from dgbench.plan.names import in_our_names, refuse_options
@@ -256,14 +256,37 @@ def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterat
 def import_from_beside(words: Sequence[str]) -> None:
     """Make Python files beside a user's own folder of configuration importable, here and in
     processes started here.
+
+    Raises:
+        ConfigError: a file of the folder would never be read.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd", type=Path, nargs="?")
     if folder := parser.parse_known_args(words)[0].config_dir:
+        refuse_hidden_files(folder)
         sys.path.append(str(folder.resolve().parent))
         os.environ["PYTHONPATH"] = os.pathsep.join(
             [*filter(None, [os.environ.get("PYTHONPATH")]), sys.path[-1]]
         )
+
+
+def refuse_hidden_files(folder: Path) -> None:
+    """Refuse a file of the user's own that Hydra would never read, since dgbench's comes first.
+
+    Args:
+        folder: of configuration, as ``--config-dir`` names it.
+
+    Raises:
+        ConfigError: it holds another text under the name of a file of ``conf/``.
+    """
+    for file in sorted(folder.glob("*/**/*.yaml")):
+        known = CONF / file.relative_to(folder)
+        if known.is_file() and file.read_bytes() != known.read_bytes():
+            choice = known.relative_to(CONF).with_suffix("")
+            raise ConfigError(
+                f"{file} is never read, since dgbench has {choice.parent}={choice.name} itself; "
+                "give the file another name"
+            )
 
 
 def options_first(words: list[str]) -> list[str]:

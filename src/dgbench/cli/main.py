@@ -16,10 +16,6 @@ COMMANDS = {
     "report": ("dgbench.cli.report:report", "tables, figures and pages from finished runs"),
     "shift": ("dgbench.cli.shift:shift", "how far the environments of a dataset are apart"),
     "evaluate": ("dgbench.cli.models:evaluate_command", "rows of any model on any dataset"),
-    "results": (
-        "dgbench.cli.results_command:command",
-        "pack, check and list entries of the archive of results",
-    ),
     "fetch": ("dgbench.data.fetch.__main__:command", "download datasets, and verify those on disk"),
 }
 #: command that an earlier version had -> what to use
@@ -28,6 +24,7 @@ LEFT = {
         "the folder of a run is what dgbench.load reads; docs/how_to/models.md shows how its "
         "tensors are saved"
     ),
+    "results": "in a checkout, python tools/results.py packs, checks and lists entries of results/",
 }
 #: for bash; Hydra's own knows programs of one word only. Its answers are taken for the commands
 #: that it runs

@@ -40,7 +40,7 @@ def objective(folders: Sequence[Path], selection: Selection) -> float:
     if len(folds) > 1:
         sign_of_life(
             f"note: the sweeper chooses for {len(folds)} folds together, and each validates on "
-            f"environments that others hold out; protocol.folds=[{folds[0]}] chooses for one fold "
+            f"environments that others hold out; protocol.folds={folds[0]} chooses for one fold "
             "alone"
         )
     error = fmean(errors[fold] for fold in folds)

@@ -22,7 +22,7 @@ from dgbench.plan.building import build
 from dgbench.plan.measures import choose
 from dgbench.plan.report_line import selecting_report_line
 from dgbench.plan.search import Scheme
-from dgbench.plan.studies import TABLES, Ended, PlannedSearch, PlannedStudy
+from dgbench.plan.studies import MOST_SHOWN_WHOLE, CommandEnd, PlannedSearch, PlannedStudy
 from dgbench.records.files import write_whole
 from dgbench.records.locks import exclusive
 from dgbench.records.rows import ROW_FILE, read_rows
@@ -30,7 +30,8 @@ from dgbench.records.spec import code_version
 from dgbench.records.status import FAILED, is_done, is_settled, read_status
 from dgbench.reports.choices import Choice, choices, choices_table
 from dgbench.reports.evaluation import Study as Evaluated
-from dgbench.reports.evaluation import evaluate_study, fold_ranges
+from dgbench.reports.evaluation import evaluate_study
+from dgbench.reports.missing import fold_ranges
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.formats import plain_table
@@ -162,7 +163,7 @@ def summarize(
     selection: Selection,
     logger: MetricsLogger | None,
     searches: Sequence[Search],
-) -> Ended:
+) -> CommandEnd:
     """Print the summary of every study or search, and give a study's measures to W&B as a run of
     its own.
 
@@ -185,7 +186,12 @@ def summarize(
         }
         rows = rows_of(study.planned)
         _summarize(
-            study, rows, {**broken, **skipped}, selection, wandb_log, brief=len(studies) > TABLES
+            study,
+            rows,
+            {**broken, **skipped},
+            selection,
+            wandb_log,
+            brief=len(studies) > MOST_SHOWN_WHOLE,
         )
         guessing += [text for run in study.runs if (text := _guesses(run, rows))]
         failed += [f"fold {fold_ranges(list(broken))} of {study.folder.name}"] if broken else []
@@ -219,7 +225,7 @@ def summarize(
     print_logged(
         studies[0].config["logger"], folders, folders[0] if len(studies) == 1 else folders[0].parent
     )
-    return Ended([run.folder for study in studies for run in study.runs], failed)
+    return CommandEnd([run.folder for study in studies for run in study.runs], failed)
 
 
 def _reason(folder: Path) -> str:
@@ -325,11 +331,11 @@ def _measures(study: Evaluated) -> dict[str, float]:
     return {name: study.measures.values[name] for name in names if name in study.measures.values}
 
 
-def print_finished(studies: Sequence[PlannedStudy], selection: Selection) -> Ended:
+def print_finished(studies: Sequence[PlannedStudy], selection: Selection) -> CommandEnd:
     """Print the tables of studies of which nothing is left to train."""
     for study in studies:
-        print_study(study, rows_of(study), {}, selection, brief=len(studies) > TABLES)
-    return Ended([study.run_folder(fold) for study in studies for fold in study.folds])
+        print_study(study, rows_of(study), {}, selection, brief=len(studies) > MOST_SHOWN_WHOLE)
+    return CommandEnd([study.run_folder(fold) for study in studies for fold in study.folds])
 
 
 def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictConfig) -> None:

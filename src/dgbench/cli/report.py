@@ -20,7 +20,10 @@ from dgbench.errors import ConfigError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from dgbench.analysis.selection import Selection
     from dgbench.plan.needs import Need
+    from dgbench.reports.document import Report
+    from dgbench.reports.reading.collect import Collection as Runs
 
 
 @hydra_main(config_name="report")
@@ -29,18 +32,21 @@ def report(cfg: DictConfig) -> None:
 
     A report that answers on the terminal alone has ``show``, which returns the exit code.
     """
-
+    from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
     from dgbench.plan.building import build
+    from dgbench.reports.contract import check_class
     from dgbench.reports.document import ReportKeys
 
+    choice = f"report={HydraConfig.get().runtime.choices['report']}"
+    unresolved: Any = OmegaConf.to_container(cfg.report, resolve=False)
+    check_class(unresolved, choice)
     keys: Any = OmegaConf.to_container(cfg, resolve=True)
     ReportKeys.model_validate({key: keys[key] for key in ReportKeys.model_fields})
     make_document = build(cfg, "report", _convert_="all")
-    unread = getattr(make_document, "unread", ())
-    refuse_unread(cfg, unread)
-    check_words(keys, getattr(make_document, "needs", {}))
+    refuse_unread(cfg, make_document.unread)
+    check_words(keys, make_document.needs)
     if hasattr(make_document, "show"):
         sys.exit(make_document.show())
 
@@ -48,12 +54,11 @@ def report(cfg: DictConfig) -> None:
 
     from contextlib import nullcontext
     from dataclasses import replace
+    from functools import partial
 
     from dgbench.cli.limited import memory_limit
-    from dgbench.plan.protocols import check_validation
+    from dgbench.reports.contract import document_of
     from dgbench.reports.document import keep
-    from dgbench.reports.reading.collect import with_same_code
-    from dgbench.reports.reading.selected import no_seeds
     from dgbench.reports.render.drawing import saved_beside
     from dgbench.reports.render.formats import listed, plain_document, write
     from dgbench.reports.render.wandb import log_report
@@ -61,25 +66,41 @@ def report(cfg: DictConfig) -> None:
     # a process beside this one would end with tracebacks of its own where memory is limited
     with nullcontext() if memory_limit() else saved_beside():
         selection = build(cfg, "selection")
-        collection = None
-        if "import" not in unread:
-            collection = with_same_code(build(cfg, "import", _convert_="all"), cfg.same_code)
-            if collection.published and not make_document.of_means:
-                raise no_seeds(collection.published)
-            given = dict.fromkeys(env for run in collection.runs for env in run.identity["given"])
-            check_validation(getattr(selection, "environments", None), list(given))
-        document = make_document(collection, selection, split_by=cfg.split_by)
+        read = partial(_collection, cfg, make_document, selection)
+        document = document_of(make_document, read, selection, cfg.split_by, choice)
         document = replace(document, command=report_command())
         names = [cfg.only] if isinstance(cfg.only, str) else cfg.only
         document = keep(document, names) if names else document
         paths = write(document, cfg.output)
     print(plain_document(document))
     print("\nwritten:", *listed(paths), sep="\n")
-    if cfg.report.get("wandb", False):
+    if make_document.wandb:
         reason = log_report(
-            document, paths, cfg.output, name=cfg.report.name, project=cfg.report.wandb_project
+            document, paths, cfg.output, name=cfg.report.name, project=make_document.wandb_project
         )
         print(f"dgbench: {reason}; the files above are whole" if reason else "logged to W&B")
+
+
+def _collection(cfg: DictConfig, make_document: Report, selection: Selection) -> Runs | None:
+    """Read the runs that a report is about; None for one that reads none.
+
+    Raises:
+        RecordError: there are none, or a table of means for a report of single runs.
+        ConfigError: the selection validates on environments that no run was given.
+    """
+    from dgbench.plan.building import build
+    from dgbench.plan.protocols import check_validation
+    from dgbench.reports.reading.collect import with_same_code
+    from dgbench.reports.reading.selected import no_seeds
+
+    if "import" in make_document.unread:
+        return None
+    collection = with_same_code(build(cfg, "import", _convert_="all"), cfg.same_code)
+    if collection.published and not make_document.of_means:
+        raise no_seeds(collection.published)
+    given = dict.fromkeys(env for run in collection.runs for env in run.identity["given"])
+    check_validation(getattr(selection, "environments", None), list(given))
+    return collection
 
 
 def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
@@ -88,7 +109,7 @@ def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
 
     Args:
         cfg: the composed configuration.
-        unread: top-level keys that the report does not read.
+        unread: keys that the report does not read, as a class says them (:class:`Report`).
 
     Raises:
         ConfigError: one was typed.
@@ -102,11 +123,12 @@ def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
     )
     passed_on = set() if "${runs}" in readers else {"runs"}
     for word in hydra.overrides.task:
-        key = re.split("[.=@]", word.lstrip("+~"))[0]
-        if key in {*unread, *passed_on}:
+        address = re.split("[=@]", word.lstrip("+~"))[0]
+        key = address.partition(".")[0]
+        if {key, address} & {*unread, *passed_on}:
             raise ConfigError(
-                f"{word} changes nothing, report={hydra.runtime.choices['report']} does not read "
-                f"{key}; leave it out"
+                f"{word.lstrip('+')} changes nothing, report={hydra.runtime.choices['report']} does not read "
+                f"{key if key != 'report' else address}; leave it out"
             )
 
 
@@ -127,8 +149,12 @@ def check_words(keys: Mapping[str, Any], needs: Mapping[str, Need]) -> None:
 
     reads_folders = where("import.cache", lambda cache: cache is not None)
     kept = Need(reads_folders, "rows of folders are kept; leave it out", misleads=False)
+    logged = Need(
+        where("report.wandb"), "report.wandb=true logs the report; add that", misleads=False
+    )
+    of_every_report = {"cache": kept, "report.wandb_project": logged}
     words = [str(word) for word in HydraConfig.get().overrides.task]
-    check_needs(words, lambda: [(keys, no_dataset)], {"cache": kept, **needs}, sign_of_life)
+    check_needs(words, lambda: [(keys, no_dataset)], {**of_every_report, **needs}, sign_of_life)
 
 
 #: overrides that choose a part of the report or its place; the caption of a part names its own

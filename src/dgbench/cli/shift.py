@@ -113,10 +113,11 @@ def caution_of(planned: PlannedShift) -> str:
     return why_not_here(planned.settings)
 
 
-def print_plan(jobs: Sequence[Sequence[str]], planner: Planner, folder: Path, **_: Any) -> None:
+def print_plan(jobs: Sequence[Sequence[str]], planner: Planner, **_: Any) -> None:
     """Print the plan of a sweep; the arguments are those of :func:`dgbench.sweeps.plan.print_plan`."""
     for words in jobs:
-        print_job_plan(planner.compose(words).plain(), words, folder)
+        composed = planner.compose(words)
+        print_job_plan(composed.plain(), words, Path(composed.parent))
 
 
 def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path) -> None:

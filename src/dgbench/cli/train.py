@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from dgbench.data.description import DatasetInfo
-    from dgbench.plan.studies import Command, Ended, PlannedStudy
+    from dgbench.plan.studies import Command, CommandEnd, PlannedStudy
 
 OWN_SWEEPER = "studies"  #: plans all jobs, and optimizes nothing
 
@@ -78,7 +78,7 @@ def tell_dataset(info: DatasetInfo) -> None:
         sign_of_life(line)
 
 
-def run_command(command: Command) -> Ended:
+def run_command(command: Command) -> CommandEnd:
     """Plan, train and summarize the studies of a command; everything that needs no torch is checked
     before it loads.
 
@@ -87,7 +87,7 @@ def run_command(command: Command) -> Ended:
     """
     from dgbench.plan.measures import check_own_measures
     from dgbench.plan.settings import check_configuration
-    from dgbench.plan.studies import Ended, planned_studies
+    from dgbench.plan.studies import CommandEnd, planned_studies
     from dgbench.sweeps.plan import Judged, print_command_plan
 
     config = command.config
@@ -99,8 +99,8 @@ def run_command(command: Command) -> Ended:
     ):  # hundreds of studies take seconds to plan
         sign_of_life("planning the studies ...")
     if config.plan:
-        print_command_plan(command, clock=config.plan == "probe", starts=False)
-        return Ended()
+        print_command_plan(command, starts=False)
+        return CommandEnd()
     planned = planned_studies(command)
     if nothing_left(planned, config):
         from dgbench.cli.outcome import print_finished
@@ -114,7 +114,7 @@ def run_command(command: Command) -> Ended:
         f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ..."
     )
     if len(planned) > 1 and command.prints_plan:
-        print_command_plan(command, clock=True, starts=True)
+        print_command_plan(command, starts=True)
     elif command.prints_plan:
         # refuses before Lightning is imported, which takes seconds
         Judged(remembers=True).add(planned[0])

@@ -1,5 +1,6 @@
-"""What is known of a dataset without decoding an image: environments, classes, counts, files, what
-becomes of them.
+"""What is known of a dataset without decoding an image.
+
+Environments, classes, counts, files, and what becomes of each.
 """
 
 from __future__ import annotations
@@ -25,21 +26,23 @@ def check_names(kind: str, names: Iterable[str]) -> None:
 
     Args:
         kind: ``environments`` or ``classes``, for the message.
-        names: all of them; repetitions are allowed.
+        names: of all environments or classes; repetitions are allowed.
 
     Raises:
         DataError: a name is empty, too long or not printable, or differs from another by case,
             blanks or Unicode normalization alone.
     """
-    alike: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     pairs: dict[str, None] = {}
     for name in names:
-        if fault := printable_text(name) if name.strip() else f"is {name!r}, which is blank":
+        fault = printable_text(name) if name.strip() else f"is {name!r}, which is blank"
+        if fault:
             raise DataError(
                 f"a name among the {kind} of the dataset {fault}; rename it where the dataset "
                 "lists it"
             )
-        first = alike.setdefault("".join(normalize("NFC", name.casefold()).split()), name)
+        normalized = normalize("NFC", name.casefold())
+        first = spellings.setdefault("".join(normalized.split()), name)
         if first != name:
             pairs[f"{first!a} and {name!a}"] = None
     if pairs:
@@ -63,9 +66,7 @@ def need_training_images(env: str, images: int) -> None:
 
 
 def with_base(dataset: str, base: str) -> str:
-    """Name a dataset, and its base images where these are MNIST or the digits: ``sr_cmnist
-    (digits)``.
-    """
+    """Name a dataset, with its base if that is MNIST or the digits: ``sr_cmnist (digits)``."""
     return f"{dataset} ({base})" if base in ("mnist", "mnist_train", "digits") else dataset
 
 
@@ -83,30 +84,27 @@ class DatasetInfo:
     #: seeds that decide its splits and its images
     split_seed: int
     given: tuple[str, ...]  #: names of the given environments, in order
-    #: names of all environments; where ``beyond`` is false, these are the given ones
+    #: names of all environments; the given ones if ``beyond`` is false
     everywhere: tuple[str, ...]
-    n_classes: int  #: K; 0 where neither the configuration nor a file says it
-    #: C, H, W of what a network sees, or d where it sees vectors; 0 where the configuration leaves
-    #: it to the initial weights
+    n_classes: int  #: K; 0 if neither the configuration nor a file tells it
+    #: C, H, W of what a network sees, or d of vectors; 0 if the configuration leaves it to the
+    #: initial weights
     image: tuple[int, ...]
     data_seed: int = 0
     evaluation: str = "sampled"  #: ``exact`` or ``sampled``
-    #: whether there are environments besides the given ones, in which a model of all given ones is
-    #: tested
+    #: whether there are environments besides the given ones; a model of all given ones is tested
+    #: there
     beyond: bool = False
-    #: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty where
+    #: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty if
     #: the files are absent
     counts: Counts = field(default_factory=dict)
-    #: given environments with fewer images than ``dataset.min_images``: tested, and never trained
-    #: on
+    #: given environments with fewer images than ``dataset.min_images``: tested, never trained on
     only_tested: tuple[str, ...] = ()
-    #: 16 hexadecimal digits that change with the image files; empty where they are absent
+    #: 16 hexadecimal digits that change with the image files; empty if they are absent
     content: str = ""
-    # what follows is said to people (:mod:`dgbench.data.understanding`); no hash and no row holds
-    # it
-    class_names: tuple[
-        str, ...
-    ] = ()  #: in the order of the outputs; empty where only their number is known
+    # What follows is for people (:mod:`dgbench.data.understanding`); no hash and no row holds it.
+    #: in the order of the outputs; empty if only their number is known
+    class_names: tuple[str, ...] = ()
     val_from: str = ""  #: where images for validation come from, in words
     left_out: Mapping[str, int] = field(default_factory=dict)  #: files that are not read, by reason
 
@@ -125,17 +123,16 @@ class DatasetInfo:
 
     @property
     def smallest_training(self) -> int:
-        """Training images of the smallest given environment that may be trained on; 0 where the
-        files are absent.
-        """
+        """Training images of the smallest environment that may be trained on, 0 without files."""
         trained = [
             counts["train"] for env, counts in self.counts.items() if env not in self.only_tested
         ]
         return min(trained, default=0)
 
     def identity(self) -> dict[str, Any]:
-        """Return what identifies this dataset: ``dataset variant base evaluation data_seed
-        split_seed given``.
+        """Return what identifies this dataset.
+
+        The keys are ``dataset variant base evaluation data_seed split_seed given``.
         """
         return {
             "dataset": self.name,
@@ -155,8 +152,9 @@ class DatasetInfo:
 def unlike_published(
     published: Mapping[str, Any], images: int, classes: int, environments: Sequence[str]
 ) -> list[tuple[str, Any, Any]]:
-    """List how a copy differs from what was published: (``images``, ``classes`` or
-    ``environments``, found, published).
+    """List how a copy differs from what was published.
+
+    Each difference is (``images``, ``classes`` or ``environments``, found, published).
 
     Args:
         published: as in ``conf/dataset``; keys that it lacks, or that are None, are not compared.
@@ -178,8 +176,8 @@ class Preprocessing:
     """What was done to the images that a network was trained on."""
 
     image: tuple[int, ...]  #: C, H, W of what the network sees, or d where it sees vectors
-    #: of each channel, subtracted from and divided by, of values in [0, 1]; empty of vectors, which
-    #: are taken as they are
+    #: of each channel, subtracted from and divided by, of values in [0, 1]; empty for vectors,
+    #: which are taken as they are
     mean: tuple[float, ...]
     std: tuple[float, ...]
     #: the channels are red, green and blue, so that an image file can be brought to this form;
@@ -188,8 +186,9 @@ class Preprocessing:
 
     @staticmethod
     def unchanged(image: tuple[int, ...]) -> Preprocessing:
-        """Return the preprocessing that leaves values in [0, 1] as they are; images of three
-        channels are pictures.
+        """Return the preprocessing that leaves values in [0, 1] as they are.
+
+        Images of three channels are pictures.
         """
         channels = image[0]
         return Preprocessing(image, (0.0,) * channels, (1.0,) * channels, pictures=channels == 3)
@@ -206,7 +205,8 @@ class Preprocessing:
         Raises:
             KeyError, TypeError, ValueError: the mapping holds none.
         """
-        mean, std = (tuple(map(float, plain[key])) for key in ("mean", "std"))
+        mean = tuple(map(float, plain["mean"]))
+        std = tuple(map(float, plain["std"]))
         image = tuple(map(int, plain["image"]))
         channels = image[0] if len(image) == 3 else 0
         if (

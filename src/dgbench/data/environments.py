@@ -1,5 +1,6 @@
-"""What every dataset offers to training: a table of environments, a catalog of images, and a store
-of their pixels.
+"""What every dataset offers to training.
+
+A table of environments, a catalog of images, and a store of their pixels.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class EvalSet:
 
     def at(self, rows: Tensor | slice) -> EvalSet:
         """Select some of the images, in the order of ``rows``."""
-        feature, pictures = (
-            None if values is None else values[rows] for values in (self.feature, self.pictures)
-        )
+        feature = None if self.feature is None else self.feature[rows]
+        pictures = None if self.pictures is None else self.pictures[rows]
         return EvalSet(self.indices[rows], feature, pictures)
 
 
 class Table:
-    """Which images each environment has, and which errors are recorded of them: the rows of
-    DomainBed.
+    """Which images each environment has, and which of their errors are recorded.
+
+    The rows are those of DomainBed:
 
     - ``val``, every given environment: the out-split, always with plain transforms. (DomainBed
       scores the out-splits of training environments on augmented images; SWAD and later work do
@@ -58,16 +59,22 @@ class Table:
     """
 
     def __init__(self, info: DatasetInfo, subsets: Mapping[tuple[str, str], np.ndarray]) -> None:
-        self.info, self.subsets = info, subsets
+        self.info = info
+        self.subsets = subsets
 
     @property
     def n_images(self) -> int:
         """A number above every position of an image to train or validate on."""
-        subsets = (self.subset(env, name) for env in self.info.given for name in ("train", "val"))
-        return 1 + max(int(subset.max()) for subset in subsets if len(subset))
+        largest = []
+        for env in self.info.given:
+            for name in ("train", "val"):
+                subset = self.subset(env, name)
+                if len(subset):
+                    largest.append(int(subset.max()))
+        return 1 + max(largest)
 
     def subset(self, env: str, name: str) -> np.ndarray:
-        """Look up the (n,) positions of an environment's subset; empty where it has none."""
+        """Look up the (n,) positions of an environment's subset, n = 0 if it has none."""
         return self.subsets.get((env, name), NO_IMAGES)
 
     def error_recipes(
@@ -86,14 +93,14 @@ class Table:
             grouped: predictions depend on the images scored together, so each eval set must look
                 like its environment.
         """
-        return [
-            ErrorRecipe(env, subset, self._mixture(env, scored, grouped))
-            for subset in subsets
-            for env in (
-                self.info.everywhere if everywhere and subset == "test" else self.info.given
-            )
-            if (scored := self._scored(env, subset, env in training))
-        ]
+        recipes = []
+        for subset in subsets:
+            beyond = everywhere and subset == "test"
+            for env in self.info.everywhere if beyond else self.info.given:
+                scored = self._scored(env, subset, env in training)
+                if scored:
+                    recipes.append(ErrorRecipe(env, subset, self._mixture(env, scored, grouped)))
+        return recipes
 
     def eval_set(self, name: str) -> EvalSet:
         """Build the eval set that a mixture of :meth:`error_recipes` names."""
@@ -101,13 +108,15 @@ class Table:
         return EvalSet(torch.from_numpy(self.subset(env, subset)))
 
     def _scored(self, env: str, subset: str, trained_on: bool) -> str | None:
-        """Choose the subset whose images a run scores as an environment's ``subset``; None where
-        there are none.
-        """
-        scored = None if subset == "train" and not (trained_on or self.info.beyond) else subset
+        """Choose the subset that is scored as an environment's ``subset``; None if it has none."""
+        scored = subset
+        if subset == "train" and not (trained_on or self.info.beyond):
+            return None
         if subset == "test" and not len(self.subset(env, "test")):
-            scored = None if trained_on else "train"
-        return scored if scored and len(self.subset(env, scored)) else None
+            if trained_on:
+                return None
+            scored = "train"
+        return scored if len(self.subset(env, scored)) else None
 
     def _mixture(self, env: str, subset: str, grouped: bool) -> Mapping[str, float]:
         """Return the weight of each eval set in the error of a subset."""
@@ -120,23 +129,27 @@ class Catalog:
 
     labels: np.ndarray  #: (n,) int64
     classes: tuple[str, ...]  #: names of the K classes, in the order of the labels
-    preprocessing: (
-        Preprocessing  #: how the images that the dataset's own store gives were made of pictures
-    )
-    #: of the images: paths where they lie in files of their own; None: their positions
+    #: how pictures became the images that the dataset's own store gives
+    preprocessing: Preprocessing
+    #: names of the images: paths if they lie in files of their own; None: their positions
     names: Sequence[object] | None = None
-    #: what else the dataset says of them: name -> n values
+    #: what else the dataset tells about them: name -> n values
     attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def names_at(self, positions: np.ndarray) -> list[str]:
         """Map (n,) positions to the names of the images."""
         chosen = positions.tolist()
-        return [str(i if self.names is None else self.names[i]) for i in chosen]
+        if self.names is None:
+            return [str(i) for i in chosen]
+        return [str(self.names[i]) for i in chosen]
 
     def attributes_at(self, positions: np.ndarray) -> dict[str, list[str]]:
-        """Map (n,) positions to what else is known of the images: name -> n values."""
+        """Map (n,) positions to what else is known about the images: name -> n values."""
         chosen = positions.tolist()
-        return {name: [values[i] for i in chosen] for name, values in self.attributes.items()}
+        attributes = {}
+        for name, values in self.attributes.items():
+            attributes[name] = [values[i] for i in chosen]
+        return attributes
 
     def at(self, positions: np.ndarray) -> Catalog:
         """Build the catalog of copies of some images, in the order of ``positions``."""
@@ -161,13 +174,15 @@ class Store(ABC):
 
     @abstractmethod
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Map (n,) positions to (n, C, H, W) float images and (n,) int64 labels, on the device of
-        the store.
+        """Map (n,) positions to (n, C, H, W) float images and (n,) int64 labels.
+
+        They lie on the device of the store.
         """
 
     def training_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-        """Draw the random numbers that :meth:`gather_for_training` needs for n images, by name;
-        each has n rows.
+        """Draw the random numbers that :meth:`gather_for_training` needs for n images, by name.
+
+        Each has n rows.
 
         Each environment and block of steps has its own ``rng``: images are augmented alike in every
         fold and on resume.
@@ -177,8 +192,9 @@ class Store(ABC):
     def gather_for_training(
         self, indices: Tensor, noise: Mapping[str, np.ndarray]
     ) -> tuple[Tensor, Tensor]:
-        """Gather as :meth:`gather`, augmented by the given random numbers; the same however the
-        images are batched.
+        """Gather as :meth:`gather`, augmented by the given random numbers.
+
+        The result is the same however the images are batched.
         """
         return self.gather(indices)
 
@@ -205,16 +221,21 @@ class TensorStore(Store):
     """
 
     def __init__(self, values: Tensor, labels: Tensor, peak: int = 1) -> None:
-        self.values, self.labels, self.peak = values, labels, peak
+        self.values = values
+        self.labels = labels
+        self.peak = peak
         self.image = tuple(values.shape[1:])
 
     def to(self, device: torch.device) -> None:
-        self.values, self.labels = self.values.to(device), self.labels.to(device)
+        self.values = self.values.to(device)
+        self.labels = self.labels.to(device)
 
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         indices = indices.to(self.values.device)
         values = self.values[indices].to(torch.get_default_dtype())
-        return values if self.peak == 1 else values.div_(self.peak), self.labels[indices]
+        if self.peak != 1:
+            values = values.div_(self.peak)
+        return values, self.labels[indices]
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +252,7 @@ class Environments:
         return self.table.info
 
     def eval_sets(self, names: Sequence[str]) -> dict[str, EvalSet]:
-        """Build the eval sets that mixtures of errors name, and prepare the store to gather them."""
+        """Build the eval sets that mixtures of errors name; prepare the store to gather them."""
         sets = {name: self.table.eval_set(name) for name in names}
         if sets:
             self.store.prepare(torch.cat([scored.indices for scored in sets.values()]))

@@ -1,11 +1,13 @@
-"""The errors of a classifier that always says the most frequent class of the images that a run
-trains on.
+"""The errors of a classifier that always predicts one class.
+
+It is the most frequent class among the images that a run trains on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -21,7 +23,7 @@ def majority_class(environments: Environments, training: Sequence[str]) -> int |
         training: names of those that it trains on.
 
     Returns:
-        the label, the lowest of those that tie; None where there are no training images.
+        the label, the lowest of those that tie, or None if there are no training images.
     """
     subsets = [environments.table.subset(env, "train") for env in training]
     positions = np.concatenate(subsets) if subsets else np.empty(0, np.int64)
@@ -33,8 +35,9 @@ def majority_class(environments: Environments, training: Sequence[str]) -> int |
 def with_majority_errors(
     recipes: Sequence[ErrorRecipe], environments: Environments, training: Sequence[str]
 ) -> list[ErrorRecipe]:
-    """Add to each recipe how many of its images the most frequent class of the training images gets
-    wrong.
+    """Add to each recipe how many of its images the majority class gets wrong.
+
+    That is the most frequent class of the training images.
 
     Labels alone are counted, once for each eval set; no image is looked at.
 
@@ -47,7 +50,7 @@ def with_majority_errors(
     if label is None:
         return list(recipes)
     wrong: dict[str, int] = {}
-    for name in dict.fromkeys(name for recipe in recipes for name in recipe.mixture):
+    for name in dict.fromkeys(chain.from_iterable(recipe.mixture for recipe in recipes)):
         positions = environments.table.eval_set(name).indices.numpy()
         wrong[name] = int((environments.catalog.labels[positions] != label).sum())
     return [replace(recipe, majority_wrong=_mixed(recipe, wrong)) for recipe in recipes]

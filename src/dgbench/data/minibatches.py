@@ -1,11 +1,14 @@
-"""The LightningDataModule: training minibatches and eval sets of one run, or of several that train
-together.
+"""The LightningDataModule: training minibatches and eval sets of one run.
+
+Several runs that train together share one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -19,13 +22,15 @@ from dgbench.data.environments import Environments, EvalSet, Store
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
 
-# steps whose minibatches come from one generator; the order of a step depends on nothing else
+Noise = dict[str, np.ndarray]  #: random numbers of an augmentation, by name
+
+#: steps whose minibatches come from one generator; the order of a step depends on nothing else
 ORDER_BLOCK = 64
-#: of minibatches gathered at once, so that the loop's cost is paid rarely: on a CPU, whose caches
-#: should hold them, and on other devices, where that does not matter
+#: bytes of the minibatches gathered at once, so that the loop's cost is paid rarely: on a CPU,
+#: whose caches should hold them, and on other devices, where that does not matter
 CHUNK_BYTES = (8 * 2**20, 256 * 2**20)
 CHUNK_STEPS = 32
-# images evaluated at once, whatever eval_batch_size: 111 of 224 x 224 pixels
+#: bytes of the images evaluated at once, whatever eval_batch_size: 111 images of 224 x 224 pixels
 SCORE_BYTES = 64 * 2**20
 
 
@@ -54,14 +59,16 @@ class RunOrder:
         environments_per_step: int | None = None,
         repeats: bool = False,
     ) -> None:
-        self.environments, self.training, self.batch_size = environments, list(training), batch_size
-        self.order_seed, self.noise_seed = derive(seed, "order"), derive(seed, "augmentation")
+        self.environments = environments
+        self.training = list(training)
+        self.batch_size = batch_size
+        self.order_seed = derive(seed, "order")
+        self.noise_seed = derive(seed, "augmentation")
         self._subsets = [environments.table.subset(env, "train") for env in self.training]
+        images: dict[str, int] = {}
         for env, subset in zip(self.training, self._subsets, strict=True):
             need_training_images(env, len(subset))
-        images = {
-            env: len(subset) for env, subset in zip(self.training, self._subsets, strict=True)
-        }
+            images[env] = len(subset)
         if not repeats and batch_size > min(images.values(), default=batch_size):
             raise ConfigError(batch_refusal(batch_size, images))
         self.environments_per_step = environments_per_step
@@ -78,14 +85,11 @@ class RunOrder:
             return np.concatenate([self._drawn_images(number, step) for number in self.drawn(step)])
         block, offset = divmod(step, ORDER_BLOCK)
         if self._block is None or self._block[0] != block:
-            drawn = [
-                subset[
-                    np.random.default_rng(derive(self.order_seed, env, block)).integers(
-                        len(subset), size=(ORDER_BLOCK, self.batch_size)
-                    )
-                ]
-                for env, subset in zip(self.training, self._subsets, strict=True)
-            ]
+            size = (ORDER_BLOCK, self.batch_size)
+            drawn = []
+            for env, subset in zip(self.training, self._subsets, strict=True):
+                rng = np.random.default_rng(derive(self.order_seed, env, block))
+                drawn.append(subset[rng.integers(len(subset), size=size)])
             self._block = (block, np.concatenate(drawn, axis=1))
         positions: np.ndarray = self._block[1][offset]
         return positions
@@ -107,21 +111,18 @@ class RunOrder:
         return subset[rng.integers(len(subset), size=self.batch_size)]
 
     def _drawn_noise(self, step: int) -> dict[str, np.ndarray]:
-        """Draw the random numbers that augment the minibatches of a step that has drawn its
-        environments.
-        """
-        drawn = [
-            self.environments.store.training_noise(
-                np.random.default_rng(derive(self.noise_seed, self.training[number], "step", step)),
-                self.batch_size,
-            )
-            for number in self.drawn(step)
-        ]
-        return {name: np.concatenate([draw[name] for draw in drawn]) for name in drawn[0]}
+        """Draw the random numbers that augment a step that has drawn its environments."""
+        noises = []
+        for number in self.drawn(step):
+            seed = derive(self.noise_seed, self.training[number], "step", step)
+            rng = np.random.default_rng(seed)
+            noises.append(self.environments.store.training_noise(rng, self.batch_size))
+        return _concatenated(noises)
 
     def images(self, at_once: int) -> Iterator[TrainingImages]:
-        """Iterate over all training images without augmentation, environment by environment,
-        ``at_once`` at a time.
+        """Iterate over all training images without augmentation, ``at_once`` at a time.
+
+        They come environment by environment.
         """
         for number, subset in enumerate(self._subsets):
             for first in range(0, len(subset), at_once):
@@ -130,29 +131,30 @@ class RunOrder:
                 yield TrainingImages(x, y, torch.full_like(y, number), index.to(y.device))
 
     def noise(self, step: int) -> dict[str, np.ndarray]:
-        """Draw the random numbers that augment one step's minibatch, by name; each has N rows, as
-        :meth:`order`.
+        """Draw the random numbers that augment one step's minibatch, by name.
+
+        Each has N rows, as :meth:`order`.
         """
         if self.environments_per_step is not None:
             return self._drawn_noise(step)
         block, offset = divmod(step, ORDER_BLOCK)
         if self._noise_block is None or self._noise_block[0] != block:
-            n = ORDER_BLOCK * self.batch_size
-            drawn = [
-                self.environments.store.training_noise(
-                    np.random.default_rng(derive(self.noise_seed, env, block)), n
-                )
-                for env in self.training
-            ]
             shape = (ORDER_BLOCK, self.batch_size)
-            noise = {
-                name: np.concatenate(
-                    [draw[name].reshape(*shape, *draw[name].shape[1:]) for draw in drawn], axis=1
-                )
-                for name in drawn[0]
-            }
-            self._noise_block = (block, noise)
+            noises = []
+            for env in self.training:
+                rng = np.random.default_rng(derive(self.noise_seed, env, block))
+                flat = self.environments.store.training_noise(rng, ORDER_BLOCK * self.batch_size)
+                noises.append({k: v.reshape(*shape, *v.shape[1:]) for k, v in flat.items()})
+            self._noise_block = (block, _concatenated(noises, axis=1))
         return {name: values[offset] for name, values in self._noise_block[1].items()}
+
+
+def _concatenated(noises: Sequence[Mapping[str, np.ndarray]], axis: int = 0) -> Noise:
+    """Join random numbers of the same names along an axis."""
+    joined = {}
+    for name in noises[0]:
+        joined[name] = np.concatenate([noise[name] for noise in noises], axis)
+    return joined
 
 
 class EnvironmentData(pl.LightningDataModule):
@@ -199,25 +201,24 @@ class EnvironmentData(pl.LightningDataModule):
         repeats: bool = False,
     ) -> None:
         super().__init__()
-        self.environments, self.training, self.recipes = environments, list(training), list(recipes)
-        self.steps, self.eval_every = steps, eval_every
-        self.batch_size, self.eval_batch_size, self.group_size = (
-            batch_size,
-            eval_batch_size,
-            group_size,
-        )
+        self.environments = environments
+        self.training = list(training)
+        self.recipes = list(recipes)
+        self.steps = steps
+        self.eval_every = eval_every
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size
+        self.group_size = group_size
         order = RunOrder(environments, training, batch_size, seed, environments_per_step, repeats)
-        self.runs, self.stacked = [order], False
+        self.runs = [order]
+        self.stacked = False
         # whether an eval set is evaluated, asked at its turn
         self.wanted: Callable[[str], bool] = lambda name: True
         self.chunk_bytes = CHUNK_BYTES[0]
         # Lightning's batches are single steps, not all that are gathered at once
         self.one_by_one = False
         # number of this process, and how many divide a run's minibatches and evaluations
-        self.part = (
-            0,
-            1,
-        )
+        self.part = (0, 1)
         # an eval set may have fewer batches
         self.allow_zero_length_dataloader_with_multiple_devices = True
 
@@ -230,10 +231,15 @@ class EnvironmentData(pl.LightningDataModule):
                 and as many training environments each.
         """
         data = copy(runs[0])
-        data.recipes = list(
-            {(score.env, score.subset): score for run in runs for score in run.recipes}.values()
-        )
-        data.runs, data.stacked = [order for run in runs for order in run.runs], True
+        recipes = {}
+        orders = []
+        for run in runs:
+            orders += run.runs
+            for recipe in run.recipes:
+                recipes[recipe.env, recipe.subset] = recipe
+        data.recipes = list(recipes.values())
+        data.runs = orders
+        data.stacked = True
         return data
 
     def setup(self, stage: str) -> None:
@@ -242,13 +248,18 @@ class EnvironmentData(pl.LightningDataModule):
             device = self.trainer.strategy.root_device
             self.environments.store.to(device)
             self.chunk_bytes = CHUNK_BYTES[device.type != "cpu"]
-            self.part = (
-                (0, 1) if self.stacked else (self.trainer.global_rank, self.trainer.world_size)
-            )
+            self.part = (self.trainer.global_rank, self.trainer.world_size)
+            if self.stacked:
+                self.part = (0, 1)
 
     def train_dataloader(self) -> IntervalLoader:
         """Return a loader of chunks of minibatches up to the next evaluation."""
-        return IntervalLoader(self, lambda: int(self.trainer.lightning_module.steps_done))  # type: ignore[union-attr,operator,arg-type]
+
+        def steps_done() -> int:
+            module: Any = self.trainer and self.trainer.lightning_module
+            return int(module.steps_done)
+
+        return IntervalLoader(self, steps_done)
 
     def val_dataloader(self) -> list[EvalSetLoader]:
         """Build one loader per eval set, in the order of :meth:`eval_set_names`."""
@@ -258,31 +269,27 @@ class EnvironmentData(pl.LightningDataModule):
         size = self._eval_images()
         if size > self.group_size > 0:
             size -= size % self.group_size
+        store = self.environments.store
         rank, count = self.part
-        loaders = [
-            EvalSetLoader(
-                self.environments.store,
-                name,
-                scored,
-                size,
-                ((rank + i) % count, count),
-                lambda name: self.wanted(name),
+        loaders = []
+        for i, (name, scored) in enumerate(eval_sets.items()):
+            part = ((rank + i) % count, count)
+            loaders.append(
+                EvalSetLoader(store, name, scored, size, part, lambda name: self.wanted(name))
             )
-            for i, (name, scored) in enumerate(eval_sets.items())
-        ]
-        if not any(
-            map(len, loaders)
-        ):  # Lightning would leave out the evaluation of this process: one for no error
+        # Lightning would leave out the evaluation of a process without batches: one for no error
+        if not any(map(len, loaders)):
             first = next(iter(eval_sets.values()))
-            loaders[0] = EvalSetLoader(self.environments.store, "", first.at(slice(1)), 1)
+            loaders[0] = EvalSetLoader(store, "", first.at(slice(1)), 1)
         return loaders
 
     def eval_set_names(self) -> list[str]:
-        """List every eval set that some error mixes, once; those that only ``test`` errors need
-        come last.
+        """List every eval set that some error mixes, once.
+
+        Those that only ``test`` errors need come last.
         """
         ordered = sorted(self.recipes, key=lambda score: score.subset == "test")
-        return list(dict.fromkeys(name for score in ordered for name in score.mixture))
+        return list(dict.fromkeys(chain.from_iterable(score.mixture for score in ordered)))
 
     def transfer_batch_to_device(
         self, batch: object, device: torch.device, dataloader_idx: int
@@ -300,33 +307,35 @@ class EnvironmentData(pl.LightningDataModule):
         return 4 * images * int(np.prod(self.environments.store.image))
 
     def batches(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> list[EnvBatch]:
-        """Gather the minibatches of steps ``first .. first + n - 1``; a pure function of the seed
-        and the steps.
+        """Gather the minibatches of steps ``first .. first + n - 1``.
+
+        It is a pure function of the seed and the steps.
 
         Args:
             part: (k, n) takes the k-th of n equal parts of every environment's rows.
         """
-        rows, steps = self._rows(part), range(first, first + n)
-        drawn = [run.noise(step) for step in steps for run in self.runs]
-        noise = {name: np.concatenate([draw[name][rows] for draw in drawn]) for name in drawn[0]}
+        rows = self._rows(part)
+        steps = range(first, first + n)
+        noises = []
+        for step in steps:
+            for run in self.runs:
+                noises.append({name: drawn[rows] for name, drawn in run.noise(step).items()})
+        noise = _concatenated(noises)
         positions = self.indices(first, n, part)
         x, y = self.environments.store.gather_for_training(positions, noise)
         sizes = (self.batch_size // part[1],) * self.runs[0].minibatches
         shape = (n, len(self.runs), len(rows)) if self.stacked else (n, len(rows))
-        xs, ys, index = (
-            x.reshape(*shape, *x.shape[1:]),
-            y.reshape(shape),
-            positions.to(y.device).reshape(shape),
-        )
-        return [
-            EnvBatch(xs[k], ys[k], sizes, index[k], self._drawn(step, y.device))
-            for k, step in enumerate(steps)
-        ]
+        xs = x.reshape(*shape, *x.shape[1:])
+        ys = y.reshape(shape)
+        index = positions.to(y.device).reshape(shape)
+        batches = []
+        for k, step in enumerate(steps):
+            environments = self._drawn(step, y.device)
+            batches.append(EnvBatch(xs[k], ys[k], sizes, index[k], environments))
+        return batches
 
     def _drawn(self, step: int, device: torch.device) -> Tensor | None:
-        """Draw the numbers of a step's environments, (E,) or (R, E) of a stack; None where it has
-        all.
-        """
+        """Draw the numbers of a step's environments, (E,) or (R, E) of a stack; None for all."""
         if self.runs[0].environments_per_step is None:
             return None
         numbers = np.stack([run.drawn(step) for run in self.runs])
@@ -338,24 +347,19 @@ class EnvironmentData(pl.LightningDataModule):
 
     def _eval_images(self) -> int:
         """Compute how many images are evaluated at once."""
-        return max(
-            1,
-            min(
-                self.eval_batch_size,
-                SCORE_BYTES // (4 * int(np.prod(self.environments.store.image))),
-            ),
-        )
+        image_bytes = 4 * int(np.prod(self.environments.store.image))
+        return max(1, min(self.eval_batch_size, SCORE_BYTES // image_bytes))
 
     def indices(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> Tensor:
-        """List the store positions of n steps' minibatches, one step after the other, runs side by
-        side within each.
+        """List the store positions of n steps' minibatches, one step after the other.
+
+        The runs of a stack stand side by side within each step.
         """
         rows = self._rows(part)
-        return torch.from_numpy(
-            np.concatenate(
-                [run.order(step)[rows] for step in range(first, first + n) for run in self.runs]
-            )
-        )
+        orders = []
+        for step in range(first, first + n):
+            orders += [run.order(step)[rows] for run in self.runs]
+        return torch.from_numpy(np.concatenate(orders))
 
     def _rows(self, part: tuple[int, int]) -> np.ndarray:
         """Compute the rows of a step's minibatch that belong to a part."""
@@ -375,19 +379,22 @@ class IntervalLoader:
     """Iterates over the chunks between the step a module has reached and its next evaluation."""
 
     def __init__(self, data: EnvironmentData, steps_done: Callable[[], int]) -> None:
-        self.data, self.steps_done = data, steps_done
+        self.data = data
+        self.steps_done = steps_done
 
     def __iter__(self) -> Iterator[list[EnvBatch]]:
         step = self.steps_done()
         stop = min(self.data.steps, (step // self.data.eval_every + 1) * self.data.eval_every)
         size = self.data.chunk_steps()
         chunks = [(first, min(size, stop - first)) for first in range(step, stop, size)]
-        self.data.environments.store.expect(
-            self.data.indices(first, n, self.data.part) for first, n in chunks
-        )
+        data = self.data
+        data.environments.store.expect(data.indices(first, n, data.part) for first, n in chunks)
         for first, n in chunks:
-            batches = self.data.batches(first, n, self.data.part)
-            yield from ([batch] for batch in batches) if self.data.one_by_one else (batches,)
+            batches = data.batches(first, n, data.part)
+            if data.one_by_one:
+                yield from ([batch] for batch in batches)
+            else:
+                yield batches
 
 
 class EvalSetLoader:
@@ -411,13 +418,11 @@ class EvalSetLoader:
         part: tuple[int, int] = (0, 1),
         wanted: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        self.store, self.name, self.scored, self.batch_size, self.wanted = (
-            store,
-            name,
-            scored,
-            batch_size,
-            wanted,
-        )
+        self.store = store
+        self.name = name
+        self.scored = scored
+        self.batch_size = batch_size
+        self.wanted = wanted
         first, count = part
         self._numbers = range(first, -(-len(scored.indices) // batch_size), count)
 

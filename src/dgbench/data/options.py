@@ -1,6 +1,4 @@
-"""The keys of ``conf/dataset``: what every dataset takes, and the kinds of values that several
-have.
-"""
+"""The keys of ``conf/dataset``: what every dataset takes, and values that several share."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def mapping_or(fault: str) -> BeforeValidator:
 
 
 def different(values: Sequence[str | float]) -> Sequence[str | float]:
-    """Return the values, or refuse them where one is repeated."""
+    """Return the values, or refuse them if one is repeated."""
     for value in values:
         if list(values).count(value) > 1:
             raise ValueError(f"names {value} twice; name each once")
@@ -56,7 +54,7 @@ ValFraction = Annotated[
     Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "DomainBed uses 0.2")
 ]
 PoolFraction = Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "0.2 is usual")]
-#: of a list that says train, val and test; None takes ``subset``
+#: column of a list that tells train, val and test; None takes ``subset``
 SubsetColumn = Annotated[
     Annotated[str, Field(pattern=r"\S")] | None,
     Refusal("is no name of a column", "null takes subset, none follows no column"),
@@ -95,8 +93,9 @@ DataFolder = Annotated[
 
 
 class DatasetOptions(Checked):
-    """The class behind ``conf/dataset/NAME.yaml``: its fields are the keys, and its module imports
-    no torch.
+    """The class behind ``conf/dataset/NAME.yaml``; its fields are the keys.
+
+    Its module imports no torch.
 
     Args:
         name: of the dataset, in the rows.
@@ -111,7 +110,7 @@ class DatasetOptions(Checked):
         """List the files, and describe what the dataset holds, without decoding anything.
 
         Args:
-            absent_ok: where the files are absent, return what the configuration knows: environments
+            absent_ok: if the files are absent, return what the configuration knows: environments
                 and classes, without counts or content.
             download: try to download what :meth:`build` would.
 
@@ -123,8 +122,7 @@ class DatasetOptions(Checked):
 
     @abstractmethod
     def build(self) -> Environments:
-        """Build the environments with their images; ``environments.info`` is the
-        :class:`DatasetInfo`.
+        """Build the environments with their images; ``environments.info`` is the DatasetInfo.
 
         Raises:
             ConfigError, DataError: as :meth:`describe`; also images that cannot be decoded.

@@ -53,7 +53,10 @@ class PartialTable(Table):
         tested: Mapping[str, Part],
     ) -> None:
         super().__init__(whole.info, {})
-        self.whole, self.labels, self.training, self.tested = whole, labels, training, tested
+        self.whole = whole
+        self.labels = labels
+        self.training = training
+        self.tested = tested
 
     @property
     def n_images(self) -> int:
@@ -61,8 +64,8 @@ class PartialTable(Table):
 
     def subset(self, env: str, name: str) -> np.ndarray:
         positions = self.whole.subset(env, name)
-        kept: np.ndarray = positions[self._kept(positions, env, name)]
-        return kept
+        members: np.ndarray = positions[self._members(positions, env, name)]
+        return members
 
     def error_recipes(
         self,
@@ -75,44 +78,42 @@ class PartialTable(Table):
         for subset in subsets:
             # the classes tested in an environment were never trained on there, so it is tested as
             # one held out
-            trained_on = [] if subset == "test" else list(self.training)
+            held_out = subset == "test"
+            trained_on = [] if held_out else list(self.training)
             for score in self.whole.error_recipes(False, [subset], trained_on, grouped):
-                if score.env in self._classes(subset):
-                    mixture = {
-                        f"{name}@{subset}/{score.env}": w for name, w in score.mixture.items()
-                    }
-                    recipes.append(
-                        ErrorRecipe(score.env, subset, mixture, held_out=subset == "test")
-                    )
-        for name in dict.fromkeys(name for score in recipes for name in score.mixture):
-            self.eval_set(name)  # an empty one is refused now
+                if score.env not in self._classes(subset):
+                    continue
+                place = f"{subset}/{score.env}"
+                mixture = {f"{name}@{place}": share for name, share in score.mixture.items()}
+                recipes.append(ErrorRecipe(score.env, subset, mixture, held_out=held_out))
+        for recipe in recipes:
+            for name in recipe.mixture:
+                self.eval_set(name)  # an empty one is refused now
         return recipes
 
     def eval_set(self, name: str) -> EvalSet:
         base, _, place = name.rpartition("@")
         subset, _, env = place.partition("/")
         scored = self.whole.eval_set(base)
-        return scored.at(torch.from_numpy(self._kept(scored.indices.numpy(), env, subset)))
+        return scored.at(torch.from_numpy(self._members(scored.indices.numpy(), env, subset)))
 
     def _classes(self, subset: str) -> Mapping[str, Part]:
         return self.tested if subset == "test" else self.training
 
-    def _kept(self, positions: np.ndarray, env: str, subset: str) -> np.ndarray:
-        """Return the indices into ``positions`` of the images that take part, in ascending order."""
+    def _members(self, positions: np.ndarray, env: str, subset: str) -> np.ndarray:
+        """Return the ascending indices into ``positions`` of the images that take part."""
         labels = self.labels[positions]
-        kept = np.zeros(len(positions), dtype=bool)
+        chosen = np.zeros(len(positions), dtype=bool)
         for label, limit in self._classes(subset)[env].items():
             members = np.flatnonzero(labels == label)
             if limit is not None and subset != "val" and limit < len(members):
-                rng = np.random.default_rng(
-                    derive(self.info.split_seed, "part", env, subset, label)
-                )
-                members = rng.permutation(members)[:limit]
-            kept[members] = True
-        if not kept.any():
+                seed = derive(self.info.split_seed, "part", env, subset, label)
+                members = np.random.default_rng(seed).permutation(members)[:limit]
+            chosen[members] = True
+        if not chosen.any():
             classes = ", ".join(map(str, self._classes(subset)[env]))
             raise DataError(
                 f"environment {env} has no {subset} image of class {classes}; choose another "
                 "protocol.seed, or drop the environment"
             )
-        return np.flatnonzero(kept)
+        return np.flatnonzero(chosen)

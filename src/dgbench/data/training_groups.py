@@ -1,4 +1,4 @@
-"""Groups of the images that a run trains on: their classes beside what a list says of them."""
+"""Groups of the images that a run trains on: their classes beside what a list tells about them."""
 
 from __future__ import annotations
 

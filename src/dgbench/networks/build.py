@@ -1,6 +1,4 @@
-"""Building a run's networks, initial weights included: the featurizer, and what an algorithm asks
-for beside it.
-"""
+"""A run's networks, initial weights included: the featurizer and what an algorithm asks for."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ def build_networks(
     extra_channels: int,
     seed: int,
 ) -> tuple[Networks, Sizes]:
-    """Build the featurizer, then the networks that the algorithm needs, in that order, from one
-    seed.
+    """Build the featurizer, then the networks that the algorithm needs, in that order.
 
     Args:
         featurizer: makes a module with an attribute ``n_features`` from the shape of an image.
@@ -61,9 +58,9 @@ def build_networks(
         torch.manual_seed(derive(seed, "init"))
         body = featurizer(image)
         sizes = Sizes(**{**vars(sizes_without_features), "n_features": body.n_features})
-        return assembled(
-            {"featurizer": body}, needed(sizes), image, lambda: featurizer(image)
-        ), sizes
+        existing = {"featurizer": body}
+        networks = assembled(existing, needed(sizes), image, lambda: featurizer(image))
+    return networks, sizes
 
 
 def assembled(
@@ -72,11 +69,10 @@ def assembled(
     image: tuple[int, ...],
     another: Callable[[], nn.Module],
 ) -> Networks:
-    """Build the networks that an algorithm needs and join them with existing ones, ``featurizer``
-    among them.
+    """Build the networks that an algorithm needs and join them with existing ones.
 
     Args:
-        existing: networks by name.
+        existing: networks by name, ``featurizer`` among them.
         needed: specifications by name; names in ``existing`` are not built again.
         image: C, H, W of the featurizer's input.
         another: makes one more featurizer.
@@ -89,16 +85,18 @@ def assembled(
 
     def built(spec: NetworkSpec) -> nn.Module:
         if isinstance(spec, FeaturizerSpec):
-            if spec.frozen and (reason := getattr(body, "why_not_frozen", None)):
+            if not spec.frozen:
+                return another()
+            reason = getattr(body, "why_not_frozen", None)
+            if reason:
                 raise ConfigError(f"the algorithm keeps a frozen copy of the featurizer: {reason}")
-            return deepcopy(body) if spec.frozen else another()
+            return deepcopy(body)
         if isinstance(spec, PerChannelSpec):
             return PerChannel(map_shapes(body, image), spec.initial)
         return build_head(spec)
 
-    networks = Networks(
-        {**existing, **{name: built(spec) for name, spec in needed.items() if name not in existing}}
-    )
+    new = {name: built(spec) for name, spec in needed.items() if name not in existing}
+    networks = Networks({**existing, **new})
     for name, spec in needed.items():
         if isinstance(spec, FeaturizerSpec) and spec.frozen:
             networks.freeze([networks[name]], networks[name].parameters())
@@ -106,8 +104,9 @@ def assembled(
 
 
 def map_shapes(featurizer: nn.Module, image: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Find the shapes of one image's maps, without the image axis, on the meta device: no values
-    are computed.
+    """Find the shapes of one image's maps, without the image axis.
+
+    No values are computed: it runs on the meta device.
 
     Raises:
         ConfigError: the featurizer has no maps.
@@ -134,11 +133,14 @@ class PerChannel(nn.Module):
 
     def __init__(self, maps: list[tuple[int, ...]], initial: float) -> None:
         super().__init__()
-        shapes = [
-            (1, shape[0], 1, 1) if len(shape) == 3 else (*[1] * len(shape), shape[-1])
-            for shape in maps
-        ]
-        self.values = nn.ParameterList(nn.Parameter(torch.full(shape, initial)) for shape in shapes)
+        self.values = nn.ParameterList()
+        per_channel: tuple[int, ...]
+        for shape in maps:
+            if len(shape) == 3:
+                per_channel = (1, shape[0], 1, 1)
+            else:
+                per_channel = (*[1] * len(shape), shape[-1])
+            self.values.append(nn.Parameter(torch.full(per_channel, initial)))
 
     def forward(self) -> list[Tensor]:
         """List the tensors, one per map, that broadcast against the maps."""
@@ -147,11 +149,10 @@ class PerChannel(nn.Module):
 
 @singledispatch
 def build_head(spec: NetworkSpec) -> nn.Module:
-    """Build the module that a specification describes, with fresh weights from torch's global
-    generator.
+    """Build the module that a specification describes, with fresh weights.
 
-    The caller seeds that generator and restores it. A new kind of specification registers its
-    builder with ``@build_head.register``.
+    They come from torch's global generator, which the caller seeds and restores. A new kind of
+    specification registers its builder with ``@build_head.register``.
 
     Raises:
         TypeError: no builder is registered for this kind.
@@ -171,8 +172,9 @@ def _linear(spec: LinearSpec) -> nn.Module:
 def _perceptron(
     widths: Iterable[int], between: Callable[[int], Sequence[nn.Module]]
 ) -> nn.Sequential:
-    """Build linear layers of these widths; ``between(n_out)`` follows each layer of n_out units but
-    the last.
+    """Build linear layers of these widths.
+
+    ``between(n_out)`` follows each layer of n_out units but the last.
     """
     layers = [(nn.Linear(n_in, n_out), *between(n_out)) for n_in, n_out in pairwise(widths)]
     return nn.Sequential(*chain(*layers[:-1]), layers[-1][0])
@@ -183,17 +185,14 @@ def _mlp(spec: MLPSpec) -> nn.Module:
     def between(n_out: int) -> list[nn.Module]:
         return [nn.Dropout(spec.dropout), nn.ReLU()] if spec.dropout > 0 else [nn.ReLU()]
 
-    return _perceptron(
-        chain([spec.n_in], repeat(spec.width, spec.depth - 1), [spec.n_out]), between
-    )
+    widths = chain([spec.n_in], repeat(spec.width, spec.depth - 1), [spec.n_out])
+    return _perceptron(widths, between)
 
 
 @build_head.register
 def _tapered(spec: TaperedSpec) -> nn.Module:
-    return _perceptron(
-        [spec.n_in, max(spec.n_in // 2, 1), max(spec.n_in // 4, 1), spec.n_out],
-        lambda n: [nn.ReLU()],
-    )
+    widths = [spec.n_in, max(spec.n_in // 2, 1), max(spec.n_in // 4, 1), spec.n_out]
+    return _perceptron(widths, lambda n: [nn.ReLU()])
 
 
 @build_head.register
@@ -204,9 +203,8 @@ def _leaky_mlp(spec: LeakyMLPSpec) -> nn.Module:
 
 @build_head.register
 def _projection(spec: ProjectionSpec) -> nn.Module:
-    inner = _perceptron(
-        [spec.size, spec.width, spec.width, spec.size], lambda n: [nn.BatchNorm1d(n), nn.ReLU()]
-    )
+    widths = [spec.size, spec.width, spec.width, spec.size]
+    inner = _perceptron(widths, lambda n: [nn.BatchNorm1d(n), nn.ReLU()])
     return inner.append(nn.BatchNorm1d(spec.size))
 
 

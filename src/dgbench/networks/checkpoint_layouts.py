@@ -1,5 +1,4 @@
-"""Which tensors of a file are the network: found by their names, in whatever the file wraps around
-them.
+"""Which tensors of a file are the network, found by their names in whatever the file holds.
 
 A file holds *groups*, mappings of tensors by name: ``state_dict``, ``teacher``, ``model``. In each,
 names may begin with a common prefix: ``module.``, ``net.``, ``module.encoder_q.``. Every group and
@@ -7,15 +6,15 @@ prefix under which the file has a good part of the network is a *reading*. The o
 of the network's numbers counts; where two give as many, and not the same ones, the layouts that are
 known decide, as their authors' own loading code does:
 
-=======================================  ======================
-========================================= published by                             read
-not read =======================================  ======================
-========================================= MoCo v1, v2                              encoder_q
-encoder_k, its momentum copy MoCo v3                                  base_encoder
-momentum_encoder DINO, iBOT                               teacher                 student BYOL
-online                  target lightly, solo-learn, MMSelfSup           backbone
-momentum_backbone, backbone_momentum =======================================  ======================
-=========================================
+==============================  ==============  ====================================
+published by                    read            not read
+==============================  ==============  ====================================
+MoCo v1, v2                     encoder_q       encoder_k, its momentum copy
+MoCo v3                         base_encoder    momentum_encoder
+DINO, iBOT                      teacher         student
+BYOL                            online          target
+lightly, solo-learn, MMSelfSup  backbone        momentum_backbone, backbone_momentum
+==============================  ==============  ====================================
 
 Anything else is asked for: ``init.key=`` names the group, ``init.prefix=`` the prefix.
 """
@@ -42,17 +41,32 @@ Adapt = Callable[[dict[str, "Tensor"]], dict[str, "Tensor"]]
 LEAST_SHARE = 0.3  # of as many tensors as the network has, below a prefix, for it to be tried
 MOST_PREFIXES = 32  # of a group that are tried
 DEEPEST = 8  # mappings within mappings
-LONGEST = 200  # characters of a name
-SHOWN = 5  # names that a message shows
+LONGEST_NAME = 200  # characters of a name in a message
+MOST_NAMES = 5  # names that a message shows
 #: beginnings of names of what stands behind an encoder while it is trained
 HEADS = (
-    "projector", "projection", "projetion", "predictor", "prediction", "prototypes", "contrastive_head", "classifier",
-    "dino_head", "ibot_head", "decoder", "mask_token", "queue", "n_averaged",
-)  # fmt: skip
+    "projector",
+    "projection",
+    "projetion",
+    "predictor",
+    "prediction",
+    "prototypes",
+    "contrastive_head",
+    "classifier",
+    "dino_head",
+    "ibot_head",
+    "decoder",
+    "mask_token",
+    "queue",
+    "n_averaged",
+)
 #: of two readings, a word in the place of one that counts, and of one that does not
 PREFERRED = (
-    ("encoder_q", "encoder_k"), ("base_encoder", "momentum_encoder"), ("online", "target"), ("backbone", "momentum"),
-)  # fmt: skip
+    ("encoder_q", "encoder_k"),
+    ("base_encoder", "momentum_encoder"),
+    ("online", "target"),
+    ("backbone", "momentum"),
+)
 SELF_DISTILLED = ("dino", "ibot")  # in a name of a file whose authors evaluate the teacher
 ANOTHER = "choose the backbone it was made for"
 
@@ -79,19 +93,20 @@ class Reading:
     @property
     def place(self) -> str:
         """Where they stand in the file, in words."""
-        words = [self.group] if self.group else []
-        words += [f"{self.prefix}*"] if self.prefix else []
+        words = []
+        if self.group:
+            words.append(self.group)
+        if self.prefix:
+            words.append(f"{self.prefix}*")
         return ", ".join(words)
 
     def numbers(self, network: Tensors) -> int:
         """Count the network's numbers that they give."""
-        tensors = self.tensors
-        names = [
-            name
-            for name in network
-            if name in tensors and tensors[name].shape == network[name].shape
-        ]
-        return sum(network[name].numel() for name in names)
+        count = 0
+        for name, value in network.items():
+            if name in self.tensors and self.tensors[name].shape == value.shape:
+                count += value.numel()
+        return count
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,9 @@ class Arrival:
         )
         if self.place:
             text += f", under {self.place}"
-        return text + (f"; left out: {some_of(self.left_out)}" if self.left_out else "")
+        if self.left_out:
+            text += f"; left out: {some_of(self.left_out)}"
+        return text
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run's record says of it."""
@@ -137,7 +154,7 @@ class Question:
         key: group that is read; None: any.
         prefix: what names begin with; None: anything.
         may_lack, may_add: patterns of names that the file may lack, or have too much.
-        option: beginning of the keys that say how a file is read; empty where there are none.
+        option: beginning of the keys that say how a file is read; "" if there are none.
     """
 
     file: Path
@@ -162,26 +179,14 @@ class Question:
                 that are not finite.
         """
         reading = self._chosen(list(self._readings(content)), content)
-        if problems := reading.fault or misfit(
-            self.network, reading.tensors, self.may_lack, self.may_add
-        ):
-            under = f", read under {reading.place}," if reading.place else ""
-            listing = (
-                f"{ANOTHER}, or list names in {self.option}allow_missing / "
-                f"{self.option}allow_unexpected"
-            )
-            raise WeightsError(
-                f"{self.file}{under} does not fit {self.arch}{_hint(reading.tensors)}: {problems}; "
-                f"{listing if self.option else 'give another'}"
-            )
+        self._refuse_misfit(reading)
         fitting = {name: value for name, value in reading.tensors.items() if name in self.network}
         arrival = self._arrival(reading, fitting)
         self._refuse_little(arrival)
         self._refuse_not_finite(fitting)
         return fitting, arrival
 
-    # ---- readings
-    # -----------------------------------------------------------------------------------------------
+    # ---- readings --------------------------------------------------------------------------------
 
     def _readings(self, content: Any) -> Iterator[Reading]:
         groups = dict(groups_of(content))
@@ -189,9 +194,10 @@ class Question:
             raise WeightsError(f"{self.file} {_of_no_groups(content)}")
         if self.key is not None:
             if self.key not in groups:
+                places = ", ".join(group or "(none)" for group in groups)
                 raise WeightsError(
                     f"{self.option}key={self.key} names no tensors of {self.file}; choose from "
-                    f"{', '.join(group or '(none)' for group in groups)}"
+                    f"{places}"
                 )
             groups = {self.key: groups[self.key]}
         prefixed = False
@@ -200,49 +206,55 @@ class Question:
                 prefixed = True
                 yield self._reading(group, prefix, tensors)
         if not prefixed:
-            beginnings = {name.partition(".")[0] for tensors in groups.values() for name in tensors}
+            beginnings: set[str] = set()
+            for tensors in groups.values():
+                beginnings.update(name.partition(".")[0] for name in tensors)
             raise WeightsError(
                 f"no tensor of {self.file} begins with {self.option}prefix={self.prefix}; its "
                 f"names begin with {some_of(sorted(beginnings))}"
             )
 
     def _prefixes(self, tensors: Tensors) -> list[str]:
-        """List what names may begin with: the prefix asked for, or every one that a good part of a
-        network shares.
+        """List what names may begin with.
+
+        This is the prefix that was asked for, or else every one that a good part of a network
+        shares.
         """
         if self.prefix is not None:
-            wanted = (
-                self.prefix if self.prefix.endswith(".") or not self.prefix else f"{self.prefix}."
-            )
+            wanted = self.prefix
+            if wanted and not wanted.endswith("."):
+                wanted += "."
             return [wanted] if any(name.startswith(wanted) for name in tensors) else []
-        counts = Counter(prefix for name in tensors for prefix in _beginnings(name))
+        counts: Counter[str] = Counter()
+        for name in tensors:
+            counts.update(_beginnings(name))
         least = LEAST_SHARE * len(self.network)
         frequent = [prefix for prefix, count in counts.most_common(MOST_PREFIXES) if count >= least]
         return ["", *frequent]
 
     def _reading(self, group: str, prefix: str, tensors: Tensors) -> Reading:
-        names = {
-            name.removeprefix(prefix): value
-            for name, value in tensors.items()
-            if name.startswith(prefix)
-        }
-        inside = _named_children(names, self.children)
-        encoder = {
-            name: value
-            for name, value in inside.items()
-            if name in self.network or not name.startswith(HEADS)
-        }
+        inside = {}
+        outside = []
+        for name, value in tensors.items():
+            if name.startswith(prefix):
+                inside[name.removeprefix(prefix)] = value
+            else:
+                outside.append(name)
+        encoder = {}
+        heads = []
+        for name, value in _named_children(inside, self.children).items():
+            if name in self.network or not name.startswith(HEADS):
+                encoder[name] = value
+            else:
+                heads.append(prefix + name)
         reading = Reading(group, prefix, encoder)
         try:
             adapted = self.adapt(encoder)
         except Exception as error:  # a converter of timm's stumbles over tensors of another network
             return replace(reading, fault=one_line(error))
-        outside = [name for name in tensors if not name.startswith(prefix)]
-        heads = [prefix + name for name in inside if name not in encoder]
         return replace(reading, tensors=adapted, left_out=tuple(outside + heads))
 
-    # ---- which of them
-    # ------------------------------------------------------------------------------------------
+    # ---- which reading counts --------------------------------------------------------------------
 
     def _chosen(self, readings: Sequence[Reading], content: Any) -> Reading:
         """Choose the reading that gives most of the network, with the least beside it.
@@ -255,32 +267,32 @@ class Question:
         largest = [reading for reading in readings if reading.numbers(self.network) == most]
         if not most:
             return largest[0]
-        least = min(len(reading.tensors.keys() - self.network.keys()) for reading in largest)
-        best = [r for r in largest if len(r.tensors.keys() - self.network.keys()) == least]
-        best = _preferred(best, content)
-        distinct = [best[0]]
-        for reading in best[1:]:
-            if not any(
-                _are_equal(self.network, reading.tensors, other.tensors) for other in distinct
-            ):
+        extra = [len(reading.tensors.keys() - self.network.keys()) for reading in largest]
+        least = min(extra)
+        best = [reading for reading, n in zip(largest, extra, strict=True) if n == least]
+        distinct: list[Reading] = []
+        for reading in _preferred(best, content):
+            seen = [_are_equal(self.network, reading.tensors, one.tensors) for one in distinct]
+            if not any(seen):
                 distinct.append(reading)
         if len(distinct) > 1:
             raise WeightsError(self._ambiguous(distinct))
         return distinct[0]
 
     def _ambiguous(self, readings: Sequence[Reading]) -> str:
-        groups = list(dict.fromkeys(reading.group for reading in readings))
-        prefixes = [reading.prefix for reading in readings]
-        by_group = len(groups) == len(readings)
-        key, values = ("key", groups) if by_group else ("prefix", prefixes)
+        key = "key"
+        values = list(dict.fromkeys(reading.group for reading in readings))
+        if len(values) < len(readings):
+            key = "prefix"
+            values = [reading.prefix for reading in readings]
+        shown = values[:MOST_NAMES]
         problem = f"{self.file} holds {self.arch} {len(readings)} times, with other numbers each"
         if not self.option:
-            return f"{problem} ({', '.join(values[:SHOWN])}); save the one that you mean alone"
-        advised = " or ".join(f"{self.option}{key}={value}" for value in values[:SHOWN])
+            return f"{problem} ({', '.join(shown)}); save the one that you mean alone"
+        advised = " or ".join(f"{self.option}{key}={value}" for value in shown)
         return f"{problem}; say which with {advised}"
 
-    # ---- what arrived
-    # -------------------------------------------------------------------------------------------
+    # ---- what arrived ----------------------------------------------------------------------------
 
     def _arrival(self, reading: Reading, fitting: Tensors) -> Arrival:
         numbers = sum(value.numel() for value in fitting.values())
@@ -293,6 +305,29 @@ class Question:
             numbers,
             of_numbers,
             (*reading.left_out, *extra),
+        )
+
+    def _refuse_misfit(self, reading: Reading) -> None:
+        """Refuse tensors that do not fit the network.
+
+        Raises:
+            WeightsError: they do not, and what to do.
+        """
+        problems = reading.fault or misfit(
+            self.network, reading.tensors, self.may_lack, self.may_add
+        )
+        if not problems:
+            return
+        under = f", read under {reading.place}," if reading.place else ""
+        fix = "give another"
+        if self.option:
+            fix = (
+                f"{ANOTHER}, or list names in {self.option}allow_missing / "
+                f"{self.option}allow_unexpected"
+            )
+        raise WeightsError(
+            f"{self.file}{under} does not fit {self.arch}{_hint(reading.tensors)}: {problems}; "
+            f"{fix}"
         )
 
     def _refuse_little(self, arrival: Arrival) -> None:
@@ -329,21 +364,20 @@ class Question:
 
 def not_finite(tensors: Tensors) -> list[str]:
     """List the names of tensors that hold NaN or infinite numbers."""
-    real = [
-        (name, value)
-        for name, value in tensors.items()
-        if value.is_floating_point() and not value.is_meta
-    ]
-    return [name for name, value in real if not value.isfinite().all()]
+    names = []
+    for name, value in tensors.items():
+        if value.is_floating_point() and not value.is_meta and not value.isfinite().all():
+            names.append(name)
+    return names
 
 
 def groups_of(
     content: Any, place: str = "", deepest: int = DEEPEST
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Iterate over the mappings of named tensors in what a file holds, with their place; states of
-    optimizers are none.
+    """Iterate over the mappings of named tensors in what a file holds, with their place.
 
-    A module that was pickled whole is a group of its parameters and buffers.
+    States of optimizers are left out. A module that was pickled whole is a group of its parameters
+    and buffers.
     """
     from torch import Tensor
 
@@ -369,12 +403,16 @@ def groups_of(
 
 
 def printable(name: object) -> str:
-    """Write a name of a file so that it can stand in a message; no network has one that this
-    changes.
+    """Write a name of a file so that it can stand in a message.
+
+    No network has a name that this changes.
     """
     text = str(name)
-    text = text if text.isprintable() else ascii(text)[1:-1]
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    if not text.isprintable():
+        text = ascii(text)[1:-1]
+    if len(text) > LONGEST_NAME:
+        text = f"{text[:LONGEST_NAME]}..."
+    return text
 
 
 def _is_optimizer(content: Mapping[Any, Any]) -> bool:
@@ -382,17 +420,16 @@ def _is_optimizer(content: Mapping[Any, Any]) -> bool:
 
 
 def _of_no_groups(content: Any) -> str:
-    """Say what a file holds that has no group."""
+    """Describe what a file without a group holds."""
     parts = [content, *content.values()] if isinstance(content, Mapping) else [content]
     if any(isinstance(part, Mapping) and _is_optimizer(part) for part in parts):
         return (
             "holds the state of an optimizer and no network; give the file that was saved beside it"
         )
-    kinds = (
-        some_of([printable(name) for name in content])
-        if isinstance(content, Mapping)
-        else type(content).__name__
-    )
+    if isinstance(content, Mapping):
+        kinds = some_of([printable(name) for name in content])
+    else:
+        kinds = type(content).__name__
     return f"holds no named tensors ({kinds or 'nothing'}); give a file of weights"
 
 
@@ -420,39 +457,38 @@ def _preferred(readings: list[Reading], content: Any) -> list[Reading]:
     if _names_any(content, SELF_DISTILLED):
         pairs.append(("teacher", "student"))
     for counts, does_not in pairs:
-        chosen = [
-            reading
-            for reading in readings
-            if counts in reading.place and does_not not in reading.place
-        ]
         others = [reading for reading in readings if does_not in reading.place]
-        if chosen and others:
-            readings = [reading for reading in readings if reading not in others]
+        rest = [reading for reading in readings if does_not not in reading.place]
+        if others and any(counts in reading.place for reading in rest):
+            readings = rest
     return readings
 
 
 def _names_any(content: Any, words: Collection[str], deepest: int = 3) -> bool:
     if not isinstance(content, Mapping) or not deepest:
         return False
-    if any(word in str(name) for name in content for word in words):
-        return True
-    return any(_names_any(value, words, deepest - 1) for value in content.values())
+    for name, value in content.items():
+        if any(word in str(name) for word in words) or _names_any(value, words, deepest - 1):
+            return True
+    return False
 
 
 def _are_equal(network: Tensors, some: Tensors, others: Tensors) -> bool:
     """Return whether two readings give a network the same numbers."""
     for name in network:
-        one, other = some.get(name), others.get(name)
-        if (one is None) != (other is None):
-            return False
-        if one is not None and other is not None and one is not other and not _is_equal(one, other):
+        one = some.get(name)
+        other = others.get(name)
+        if one is other:
+            continue
+        if one is None or other is None or not _is_equal(one, other):
             return False
     return True
 
 
 def _is_equal(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors hold the same numbers, NaN included; nothing is known of two on
-    the meta device.
+    """Return whether two tensors hold the same numbers, NaN included.
+
+    Nothing is known of two on the meta device: they count as different.
     """
     if one.is_meta or other.is_meta or one.shape != other.shape or one.dtype != other.dtype:
         return False
@@ -462,9 +498,10 @@ def _is_equal(one: Tensor, other: Tensor) -> bool:
 
 
 def _hint(tensors: Tensors) -> str:
-    """Say whose names a file has, where they are no names of timm's."""
-    if any(".encoder.layer." in f".{name}" or ".embeddings." in f".{name}" for name in tensors):
-        return " (its tensors have the names of transformers, and timm's are needed)"
+    """Describe whose names a file has if they are not timm's."""
+    for name in tensors:
+        if ".encoder.layer." in f".{name}" or ".embeddings." in f".{name}":
+            return " (its tensors have the names of transformers, and timm's are needed)"
     return ""
 
 
@@ -474,7 +511,7 @@ def misfit(
     may_lack: Sequence[str] = (),
     may_add: Sequence[str] = (),
 ) -> str:
-    """Describe in words what keeps tensors from fitting a network; empty where they fit.
+    """Describe in words what keeps tensors from fitting a network, or return "" if they fit.
 
     Args:
         network: its own tensors by name.
@@ -484,11 +521,13 @@ def misfit(
     """
     missing = _unmatched(network.keys() - tensors.keys(), may_lack)
     extra = _unmatched(tensors.keys() - network.keys(), may_add)
-    shapes = [
-        name for name in network if name in tensors and network[name].shape != tensors[name].shape
-    ]
-    problems = [f"lacks {some_of(missing)}"] if missing else []
-    problems += [f"has {some_of(extra)} too much"] if extra else []
+    common = [name for name in network if name in tensors]
+    shapes = [name for name in common if network[name].shape != tensors[name].shape]
+    problems = []
+    if missing:
+        problems.append(f"lacks {some_of(missing)}")
+    if extra:
+        problems.append(f"has {some_of(extra)} too much")
     if shapes:
         first = shapes[0]
         suffix = f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
@@ -500,6 +539,9 @@ def misfit(
 
 
 def _unmatched(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    return sorted(
-        name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns)
-    )
+    """List, sorted, the names that no pattern matches."""
+
+    def matched(name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    return sorted(name for name in names if not matched(name))

@@ -16,12 +16,13 @@ from torch.func import functional_call
 
 # of the factors and products of a block of images, at one frequency of the height
 BLOCK_BYTES = 2**20
-WORTH = 3  # times fewer multiplications, from which on the detour is faster on a CPU
+LEAST_GAIN = 3  # times fewer multiplications, from which on the detour is faster on a CPU
 
 
 class ContextNetwork(nn.Module):
-    """DomainBed's context network: 5 x 5 convolutions that keep the height and width, and the mean
-    over each group.
+    """DomainBed's context network: 5 x 5 convolutions, and the mean over each group.
+
+    Height and width stay.
 
     Args:
         channels: of the images.
@@ -36,8 +37,11 @@ class ContextNetwork(nn.Module):
         self.last = SameConv2d(64, 1, 5)
 
     def forward(self, x: Tensor, groups: Sequence[int]) -> Tensor:
-        """Map (n, channels, H, W) to (G, 1, H, W); ``groups`` are the sizes of G consecutive
-        groups, which sum to n.
+        """Map (n, channels, H, W) to (G, 1, H, W).
+
+        Args:
+            x: images.
+            groups: sizes of the G groups of consecutive images, which sum to n.
         """
         # the last layer is linear: it may follow the mean, and then sees G images instead of n
         contexts: Tensor = self.last(self._means(x, tuple(groups)))
@@ -52,34 +56,35 @@ class ContextNetwork(nn.Module):
 
 
 def means(x: Tensor, groups: tuple[int, ...]) -> Tensor:
-    """Average (n, C, H, W) over groups to (G, C, H, W), by a product: means of splits are slow in
-    channels-last.
+    """Average (n, C, H, W) over groups to (G, C, H, W).
+
+    This is a product of matrices: means of splits are slow in channels-last.
     """
     if len(groups) == len(x):
         return x
     channels_last = x.permute(0, 2, 3, 1)
     shares: Tensor = torch.block_diag(*[x.new_full((1, size), 1 / size) for size in groups])  # type: ignore[no-untyped-call]
-    return (
-        (shares @ channels_last.flatten(1))
-        .view(len(groups), *channels_last.shape[1:])
-        .permute(0, 3, 1, 2)
-    )
+    averages = (shares @ channels_last.flatten(1)).view(len(groups), *channels_last.shape[1:])
+    return averages.permute(0, 3, 1, 2)
 
 
 class OneByOne(torch.autograd.Function):
-    """Group means behind a module without gradients; under ``vmap`` run by run, so that each fits
-    the cache.
+    """Group means behind a module without gradients.
+
+    Under ``vmap`` the runs come one by one, so that each fits the cache.
     """
 
     @staticmethod
     def forward(
         body: nn.Module, groups: tuple[int, ...], names: tuple[str, ...], x: Tensor, *values: Tensor
     ) -> Tensor:
-        """Average ``body(x)``, with tensors ``names`` = ``values``, by group; BatchNorm's
-        statistics move in place.
+        """Average ``body(x)`` by group, with tensors ``names`` = ``values``.
+
+        BatchNorm's statistics move in place.
         """
         x = x.contiguous(memory_format=torch.channels_last)  # in which BatchNorm is twice as fast
-        return means(functional_call(body, dict(zip(names, values, strict=True)), (x,)), groups)
+        tensors = dict(zip(names, values, strict=True))
+        return means(functional_call(body, tensors, (x,)), groups)
 
     @staticmethod
     def setup_context(*_: Any) -> None:
@@ -87,18 +92,19 @@ class OneByOne(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
-        """Call :meth:`forward` once per run, without gradients: under ``grad``, functorch calls
-        this with them on.
+        """Call :meth:`forward` once per run, without gradients.
+
+        Under ``grad``, functorch calls this with gradients on.
         """
-        runs = [
-            [
-                v.select(dim, r) if isinstance(dim, int) else v
-                for v, dim in zip(inputs, in_dims, strict=True)
-            ]
-            for r in range(info.batch_size)
-        ]
+        outputs = []
         with torch.no_grad():
-            return torch.stack([OneByOne.forward(*run) for run in runs]), 0
+            for r in range(info.batch_size):
+                of_run = list(inputs)
+                for i, dim in enumerate(in_dims):
+                    if isinstance(dim, int):
+                        of_run[i] = inputs[i].select(dim, r)
+                outputs.append(OneByOne.forward(*of_run))
+            return torch.stack(outputs), 0
 
 
 class SameConv2d(nn.Conv2d):
@@ -118,24 +124,26 @@ class SameConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map (n, n_in, H, W) to (n, n_out, H, W)."""
-        height, width = input.shape[-2:]
-        n_in, n_out, kernel = self.in_channels, self.out_channels, self.kernel_size[0]
-        n_across, n_down = width + kernel // 2, (height + kernel // 2) // 2 + 1
-        transforms = 2 * n_down * width * (height + 3 * n_across) * (n_in + n_out)
-        detour = 3 * n_down * n_across * n_in * n_out + transforms
-        if (
-            torch.is_grad_enabled()
-            or input.device.type != "cpu"
-            or WORTH * detour > n_in * n_out * (kernel**2 * height * width)
-        ):
+        slow = torch.is_grad_enabled() or input.device.type != "cpu"
+        if slow or self._gain(*input.shape[-2:]) < LEAST_GAIN:
             return super().forward(input)
         assert self.bias is not None
         return convolved(input, self.weight, self.bias)
 
+    def _gain(self, height: int, width: int) -> float:
+        """Compute how many times fewer multiplications the detour takes for such images."""
+        n_in = self.in_channels
+        n_out = self.out_channels
+        kernel = self.kernel_size[0]
+        n_across = width + kernel // 2
+        n_down = (height + kernel // 2) // 2 + 1
+        transforms = 2 * n_down * width * (height + 3 * n_across) * (n_in + n_out)
+        detour = 3 * n_down * n_across * n_in * n_out + transforms
+        return n_in * n_out * (kernel**2 * height * width) / detour
+
 
 def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute ``F.conv2d(x, weight, bias, padding=k // 2)`` for an odd kernel of k x k by Fourier
-    coefficients.
+    """Compute ``F.conv2d(x, weight, bias, padding=k // 2)`` by Fourier coefficients, for odd k.
 
     The period is k // 2 pixels longer than the image, so that what wraps around falls on zeros or
     outside. Images are taken in blocks, and in a block one frequency of the height after the other,
@@ -149,21 +157,22 @@ def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     Returns:
         (n, o, H, W), channels last in memory
     """
-    (n, c, height, width), (o, _, k, _) = x.shape, weight.shape
+    n, c, height, width = x.shape
+    o, _, k, _ = weight.shape
     matrices = _transforms(height, width, k, x.dtype)
-    n_down, n_factors = len(matrices.down) // 2, len(matrices.across)
-    factors = (matrices.kernel @ weight.permute(2, 3, 1, 0).reshape(-1, c * o)).view(
-        n_down, n_factors, c, o
-    )
+    n_down = len(matrices.down) // 2
+    n_factors = len(matrices.across)
+    taps = weight.permute(2, 3, 1, 0).reshape(-1, c * o)
+    factors = (matrices.kernel @ taps).view(n_down, n_factors, c, o)
     convolution = x.new_empty(n, height, width, o)
     images = max(1, BLOCK_BYTES // (4 * n_factors * (c + o)))
     for block, out in zip(torch.split(x, images), torch.split(convolution, images), strict=True):
         m = len(block)
-        rows = (matrices.down @ block.permute(2, 3, 0, 1).reshape(height, -1)).view(
-            n_down, 2 * width, m * c
-        )
+        columns = block.permute(2, 3, 0, 1).reshape(height, -1)
+        rows = (matrices.down @ columns).view(n_down, 2 * width, m * c)
         product_rows = x.new_empty(n_down, 2 * width, m * o)
-        image_factors, product = x.new_empty(n_factors, m * c), x.new_empty(n_factors, m, o)
+        image_factors = x.new_empty(n_factors, m * c)
+        product = x.new_empty(n_factors, m, o)
         for d in range(n_down):
             torch.mm(matrices.across, rows[d], out=image_factors)
             torch.bmm(image_factors.view(n_factors, m, c), factors[d], out=product)
@@ -191,38 +200,42 @@ class Transforms(NamedTuple):
 
 @cache
 def _transforms(height: int, width: int, k: int, dtype: torch.dtype) -> Transforms:
-    period, n_across = height + k // 2, width + k // 2
+    period = height + k // 2
+    n_across = width + k // 2
     n_down = period // 2 + 1
-    v, u = torch.arange(n_down).double() / period, torch.arange(n_across).double() / n_across
-    y, x = 2 * math.pi * torch.arange(height).double(), 2 * math.pi * torch.arange(width).double()
+    v = torch.arange(n_down).double() / period
+    u = torch.arange(n_across).double() / n_across
+    y = 2 * math.pi * torch.arange(height).double()
+    x = 2 * math.pi * torch.arange(width).double()
     taps = 2 * math.pi * torch.arange(-(k // 2), k // 2 + 1).double()
-    angles_y, angles_x = v[:, None] * y, u[:, None] * x
-    angles_k = (v[:, None, None, None] * taps[:, None] + u[:, None, None] * taps).reshape(
-        n_down, n_across, k * k
-    )
+    angles_y = v[:, None] * y
+    angles_x = u[:, None] * x
+    angles_k = v[:, None, None, None] * taps[:, None] + u[:, None, None] * taps
+    angles_k = angles_k.reshape(n_down, n_across, k * k)
     # for the conjugates, which are not kept
     weights = torch.full((n_down, 1), 2 / period, dtype=torch.float64)
     weights[0] = 1 / period
     if period % 2 == 0:
         weights[-1] = 1 / period
-    cos, sin = angles_x.cos(), angles_x.sin()
-    real, imaginary = torch.cat([cos.T, sin.T]) / n_across, torch.cat([-sin.T, cos.T]) / n_across
+    cos = angles_x.cos()
+    sin = angles_x.sin()
+    real = torch.cat([cos.T, sin.T]) / n_across
+    imaginary = torch.cat([-sin.T, cos.T]) / n_across
+    back_down = torch.stack([angles_y.cos() * weights, -angles_y.sin() * weights], 1)
+    # the kernel's coefficients are conjugates: this convolution correlates
     matrices = Transforms(
         down=torch.stack([angles_y.cos(), -angles_y.sin()], 1).flatten(0, 1),
         across=_factors(torch.cat([cos, sin], 1), torch.cat([-sin, cos], 1)),
-        kernel=_factors(angles_k.cos(), angles_k.sin(), 1).flatten(
-            0, 1
-        ),  # the conjugate: this convolution correlates
+        kernel=_factors(angles_k.cos(), angles_k.sin(), 1).flatten(0, 1),
         back_across=torch.cat([imaginary, real - imaginary, -real - imaginary], 1),
-        back_down=torch.stack([angles_y.cos() * weights, -angles_y.sin() * weights], 1)
-        .flatten(0, 1)
-        .T.contiguous(),
+        back_down=back_down.flatten(0, 1).T.contiguous(),
     )
     return Transforms(*(matrix.to(dtype) for matrix in matrices))
 
 
 def _factors(real: Tensor, imaginary: Tensor, axis: int = 0) -> Tensor:
-    """Split complex numbers into 3 factors; products p of two numbers' factors give (p1 - p2) + (p0
-    - p1 - p2) i.
+    """Split complex numbers into 3 factors.
+
+    Products p of two numbers' factors give (p1 - p2) + (p0 - p1 - p2) i.
     """
     return torch.cat([real + imaginary, real, imaginary], axis)

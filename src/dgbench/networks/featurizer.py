@@ -7,8 +7,7 @@ first. To freeze the first k of ``len(featurizer.stages())``::
         for parameter in stage.parameters():
             parameter.requires_grad_(False)
         for module in stage.modules:
-            module.eval()  # and again after every featurizer.train(): running statistics and
-            dropout
+            module.eval()  # again after every featurizer.train(): running statistics, dropout
 
 What comes out of them can be computed once and kept: ``forward_from(forward_until(x, k), k) ==
 forward(x)``, whatever k, with the dropout on the features always in the second half.
@@ -57,8 +56,9 @@ class Stage:
                 h = stage.run(h)
             return h
 
-        modules, loose = zip(*((stage.modules, stage.loose) for stage in stages), strict=True)
-        return cls(run, tuple(chain(*modules)), tuple(chain(*loose)))
+        modules = chain(*[stage.modules for stage in stages])
+        loose = chain(*[stage.loose for stage in stages])
+        return cls(run, tuple(modules), tuple(loose))
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Iterate over all parameters of the stage."""
@@ -87,8 +87,9 @@ class Parts:
 
 
 class Featurizer(nn.Module):
-    """Base of all featurizers; a subclass sets ``n_features`` and implements :meth:`parts`, or
-    :meth:`stages` alone.
+    """Base of all featurizers.
+
+    A subclass sets ``n_features`` and implements :meth:`parts`, or :meth:`stages` alone.
 
     Args:
         norm: ``train``: BatchNorm as usual; ``frozen``: it normalizes with its running statistics
@@ -102,9 +103,9 @@ class Featurizer(nn.Module):
         takes: what it is made for, ``pictures``, ``vectors`` or both.
         style_stages: numbers (from 1) of the stages after which MixStyle may mix.
         one_image_size: it takes images of the size that it was made for alone.
-        why_not_stackable: why runs with this network cannot train together; None where they can.
-        why_not_frozen: why its stages cannot be frozen as they are built, and what to set; None
-            where they can.
+        why_not_stackable: why runs with this network cannot train together; None if they can.
+        why_not_frozen: why its stages cannot be frozen as they are built, and what to set; None if
+            they can.
         first_stage: number of stages that ``forward`` leaves out, because its input has been
             through them.
 
@@ -131,8 +132,9 @@ class Featurizer(nn.Module):
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def parts(self) -> Parts:
-        """Split the network into stem, stages and end; by default into its stages alone, without
-        maps.
+        """Split the network into stem, stages and end.
+
+        By default these are its stages alone, without maps.
         """
         return Parts(Stage.of(), tuple(self.stages()), Stage.of(), has_maps=False)
 
@@ -145,20 +147,21 @@ class Featurizer(nn.Module):
         return stages
 
     def decay_layers(self) -> list[list[nn.Parameter]]:
-        """List the parameters of each part with its own learning rate under layer-wise decay, first
-        parts first.
+        """List the parameters of each part with its own learning rate under layer-wise decay.
+
+        First parts come first.
         """
         return [list(stage.parameters()) for stage in self.stages()]
 
     def set_norms(self) -> None:
-        """Freeze the scales and shifts of normalization if ``norm`` is ``fixed``; call it when all
-        layers exist.
+        """Freeze the scales and shifts of normalization if ``norm`` is ``fixed``.
+
+        Call it when all layers exist.
         """
         if self.norm == "fixed":
             for module in self.modules():
-                if (
-                    "norm" in type(module).__name__.lower()
-                ):  # torch's and timm's share no base class
+                name = type(module).__name__.lower()
+                if "norm" in name:  # torch's and timm's share no base class
                     module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
@@ -184,11 +187,11 @@ class Featurizer(nn.Module):
         return self.with_maps(x) if maps else self.forward_from(x, self.first_stage, styles)
 
     def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Compute features and maps of images: map 0 is that of the first layers, k of stage k, all
-        before any pooling.
+        """Compute the (n, m) features of images, and their maps before any pooling.
 
-        A map is (n, C, H, W), (n, L, C) for L tokens, or (n, C) in a perceptron. Map 0 of a
-        transformer is the patch embedding as (n, C, rows, columns).
+        Map 0 is that of the first layers, map k that of stage k. A map is (n, C, H, W), (n, L, C)
+        for L tokens, or (n, C) in a perceptron. Map 0 of a transformer is the patch embedding as
+        (n, C, rows, columns).
 
         Raises:
             ConfigError: this network has no maps.
@@ -217,8 +220,12 @@ class Featurizer(nn.Module):
     def forward_from(
         self, h: Tensor, stage: int, styles: Mapping[int, StyleMix] | None = None
     ) -> Tensor:
-        """Map the output of the first ``stage`` stages to (n, m) features; ``styles`` as in
-        :meth:`forward`.
+        """Map the output of the first ``stage`` stages to (n, m) features.
+
+        Args:
+            h: that output.
+            stage: how many stages it has been through.
+            styles: as in :meth:`forward`.
         """
         for number, part in enumerate(self.stages()[stage:], start=stage + 1):
             h = part.run(h)
@@ -229,13 +236,12 @@ class Featurizer(nn.Module):
 
 
 class FirstStages(nn.Module):
-    """The first ``count`` stages of a featurizer, in evaluation mode: images -> what comes out of
-    them.
-    """
+    """The first ``count`` stages of a featurizer, in evaluation mode."""
 
     def __init__(self, featurizer: Featurizer, count: int) -> None:
         super().__init__()
-        self.featurizer, self.count = featurizer, count
+        self.featurizer = featurizer
+        self.count = count
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -246,16 +252,15 @@ EPSILON = 1e-6
 
 
 def mix_styles(x: Tensor, mix: StyleMix) -> Tensor:
-    """Give each image a mixture of its own and its partner's feature statistics (Zhou et al., 2021,
-    section 3).
+    """Give each image a mixture of its own and its partner's feature statistics.
 
-    With mean and standard deviation sqrt(unbiased variance + 1e-6) over the pixels of each channel,
-    both constants: the normalized features times (w s + (1-w) s_partner) plus (w m + (1-w)
-    m_partner).
+    With mean m and standard deviation s = sqrt(unbiased variance + 1e-6) over the pixels of each
+    channel, both constants, the normalized features are multiplied by w s + (1-w) s_partner and
+    shifted by w m + (1-w) m_partner (Zhou et al., 2021, section 3).
 
     Args:
         x: (n, C, H, W) features.
-        mix: weights and partners; where it is not active, ``x`` is returned unchanged.
+        mix: weights and partners; if it is not active, ``x`` is returned unchanged.
 
     Returns:
         (n, C, H, W) features.

@@ -1,6 +1,4 @@
-"""What ``conf/head`` names: the values that a classifier starts from, those of a text encoder among
-them.
-"""
+"""What ``conf/head`` names: the values that a classifier starts from."""
 
 from __future__ import annotations
 
@@ -34,10 +32,10 @@ class RandomHead:
         self.name = name
 
     def check(self, classifier: nn.Module, weights: Any, unit_length: bool) -> None:
-        """Refuse what :meth:`set` cannot set, without reading files; arguments and errors are those
-        of :meth:`set`.
+        """Refuse what :meth:`set` cannot set, without reading files.
 
-        Tensors of the classifier may be on the meta device.
+        Arguments and errors are those of :meth:`set`. Tensors of the classifier may be on the meta
+        device.
         """
 
     def set(
@@ -98,10 +96,10 @@ class ClassTexts:
 
 
 class ZeroShotHead(RandomHead):
-    """Weight k of the classifier is the scaled embedding of the texts of class k, its bias that of
-    the encoder.
+    """A classifier made of the texts of its classes.
 
-    With features of length one in the space of images and texts, the classifier's logits are the
+    Weight k is the scaled embedding of the texts of class k, the bias that of the encoder. With
+    features of length one in the space of images and texts, the classifier's logits are the
     encoders' own (Radford et al., 2021, section 3.1.2). Embeddings of several prompts are divided
     by their length, averaged and divided again. Arguments are the keys of
     ``conf/head/zero_shot.yaml``, which says what each means.
@@ -118,7 +116,9 @@ class ZeroShotHead(RandomHead):
         model: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self.prompts, self.scale, self.model = prompts, scale, model
+        self.prompts = prompts
+        self.scale = scale
+        self.model = model
         self.class_names = {str(key): str(value) for key, value in (class_names or {}).items()}
 
     def check(self, classifier: nn.Module, weights: Any, unit_length: bool) -> None:
@@ -161,8 +161,11 @@ class ZeroShotHead(RandomHead):
 
     def _texts(self, classes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """Insert the name of each class into all prompts: one tuple of texts per class."""
-        names = [self.class_names.get(name, name.replace("_", " ")) for name in classes]
-        return tuple(tuple(prompt.replace("{}", name) for prompt in self.prompts) for name in names)
+        texts = []
+        for label in classes:
+            name = self.class_names.get(label, label.replace("_", " "))
+            texts.append(tuple(prompt.replace("{}", name) for prompt in self.prompts))
+        return tuple(texts)
 
 
 @lru_cache(maxsize=8)  # the runs of a study share it
@@ -183,29 +186,29 @@ def class_texts(file: Path, model: str, texts: tuple[tuple[str, ...], ...]) -> C
     tensors = content.get("state_dict", content) if isinstance(content, Mapping) else {}
     tensors = {str(name).removeprefix("module."): value for name, value in tensors.items()}
     expected = encoder.state_dict()
-    if problems := misfit(expected, tensors, may_lack=("visual.*", "*attn_mask"), may_add=("*",)):
+    problems = misfit(expected, tensors, may_lack=("visual.*", "*attn_mask"), may_add=("*",))
+    if problems:
         raise WeightsError(
             f"{file} does not hold the text encoder of {model} ({problems}); give the file of "
             "both encoders with init.path, or its model with head.model"
         )
-    encoder.load_state_dict(
-        {name: tensors[name].float() for name in expected if name in tensors}, strict=False
-    )
+    fitting = {name: tensors[name].float() for name in expected if name in tensors}
+    encoder.load_state_dict(fitting, strict=False)
     with torch.no_grad():
-        rows = [
-            encoder.encode_text(tokenizer(list(prompts)), normalize=True).mean(0)
-            for prompts in texts
-        ]
+        rows = []
+        for prompts in texts:
+            embedding = encoder.encode_text(tokenizer(list(prompts)), normalize=True)
+            rows.append(embedding.mean(0))
         embeddings = F.normalize(torch.stack(rows), dim=1)
+        scale = float(encoder.logit_scale.exp())
         bias = getattr(encoder, "logit_bias", None)
-        return ClassTexts(
-            embeddings, float(encoder.logit_scale.exp()), 0.0 if bias is None else float(bias)
-        )
+        return ClassTexts(embeddings, scale, 0.0 if bias is None else float(bias))
 
 
 def _open_clip_name(model: str) -> str:
-    """Return OpenCLIP's name of a model; where ``model`` is a JSON file with its configuration,
-    register that first.
+    """Return OpenCLIP's name of a model.
+
+    If ``model`` is a JSON file with its configuration, register that first.
 
     Raises:
         ConfigError: OpenCLIP is missing or does not know the model.
@@ -218,7 +221,8 @@ def _open_clip_name(model: str) -> str:
         ) from error
     name = model
     if model.endswith(".json"):
-        name, file = Path(model).stem, Path(model).expanduser()
+        name = Path(model).stem
+        file = Path(model).expanduser()
         try:
             json.loads(file.read_text())
         except (OSError, ValueError) as error:
@@ -238,9 +242,8 @@ def _open_clip(model: str) -> tuple[Any, Any]:
     name = _open_clip_name(model)
     try:
         with torch.random.fork_rng(devices=[]), _without_warnings():
-            return open_clip.create_model(name, pretrained=None).eval(), open_clip.get_tokenizer(
-                name
-            )
+            encoder = open_clip.create_model(name, pretrained=None).eval()
+            return encoder, open_clip.get_tokenizer(name)
     except Exception as error:  # tokenizers of some models come from the hub
         raise ConfigError(
             f"head.model={model}: OpenCLIP cannot build the text encoder ({one_line(error)}); "

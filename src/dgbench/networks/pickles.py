@@ -1,10 +1,10 @@
-"""Tensors and plain values of a pickle of torch, read without importing or calling anything that it
-names.
+"""Tensors and plain values of a pickle of torch, read without running what it names.
 
 ``torch.load(weights_only=True)`` refuses a whole file for one value of a class that it does not
-know, such as the ``argparse.Namespace`` of a training script. Here such a value becomes an
-:class:`Inert` one, which has the attributes that the file gives it and no code. TorchScript
-archives are read in the same way: ``torch.jit.load`` would run parts of the program that they hold.
+know, such as the ``argparse.Namespace`` of a training script. Here nothing is imported or called;
+such a value becomes an :class:`Inert` one, which has the attributes that the file gives it and no
+code. TorchScript archives are read in the same way: ``torch.jit.load`` would run parts of the
+program that they hold.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import io
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,7 +65,7 @@ class Inert:
         """Take whatever a file passes, and keep nothing of it."""
 
     def __call__(self, *args: object, **options: object) -> Inert:
-        """Return another inert value: what a file makes by a call of something that is not known."""
+        """Return another inert value, for what a file makes by a call of something unknown."""
         return type(self)()
 
     def __setstate__(self, state: object) -> None:
@@ -89,14 +89,20 @@ def _tensor(
 
 
 def _typed_tensor(
-    values: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], _: object, __: object, dtype: torch.dtype,
+    values: Tensor,
+    offset: int,
+    size: Sequence[int],
+    stride: Sequence[int],
+    _: object,
+    __: object,
+    dtype: torch.dtype,
     *rest: object,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     return values.view(dtype).as_strided(size, stride, offset)
 
 
 def _number_type(text: str, *_: object) -> np.dtype[Any]:
-    """Make a type of NumPy of its own, which the file may change, for what holds no Python objects."""
+    """Make a type of NumPy of its own, which the file may change, for numbers alone."""
     dtype: np.dtype[Any] = np.dtype(str(text), align=False, copy=True)
     if dtype.kind not in NUMBERS:
         raise pickle.UnpicklingError(f"an array of {text} holds more than numbers")
@@ -129,6 +135,8 @@ def _encoded(text: str, encoding: str = "latin1") -> bytes:
     return codecs.encode(text, encoding)
 
 
+_PLAIN = (set, frozenset, list, tuple, dict, int, float, complex)
+
 #: all that is called while a file is read
 _KNOWN: Mapping[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor": _tensor,
@@ -142,14 +150,9 @@ _KNOWN: Mapping[str, Callable[..., Any]] = {
     "collections.OrderedDict": OrderedDict,
     "collections.defaultdict": lambda *_: {},
     "_codecs.encode": _encoded,
-    **{
-        f"builtins.{kind.__name__}": kind
-        for kind in (set, frozenset, list, tuple, dict, int, float, complex, bool)
-    },
-    **{
-        f"__builtin__.{kind.__name__}": kind
-        for kind in (set, frozenset, list, tuple, dict, int, float, complex)
-    },
+    "builtins.bool": bool,
+    **{f"builtins.{kind.__name__}": kind for kind in _PLAIN},
+    **{f"__builtin__.{kind.__name__}": kind for kind in _PLAIN},
     **{f"numpy.{core}.multiarray.scalar": _number for core in ("core", "_core")},
     **{f"numpy.{core}.multiarray._reconstruct": lambda *_: _Array() for core in ("core", "_core")},
     "numpy.dtype": _number_type,
@@ -166,14 +169,18 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module in ("torch", "torch.storage") and name in _STORAGES:
             return _STORAGES[name]
-        if module == "torch" and isinstance(dtype := getattr(torch, name, None), torch.dtype):
-            return dtype
+        if module == "torch":
+            dtype = getattr(torch, name, None)
+            if isinstance(dtype, torch.dtype):
+                return dtype
         path = f"{module}.{name}"
-        if known := _KNOWN.get(
-            path
-        ):  # a new function each time: a file may set attributes of what it finds
-            return known if isinstance(known, type) else lambda *args: known(*args)
-        return type("Inert", (Inert,), {"origin": path})
+        known = _KNOWN.get(path)
+        if known is None:
+            return type("Inert", (Inert,), {"origin": path})
+        if isinstance(known, type):
+            return known
+        # a new function each time: a file may set attributes of what it finds
+        return lambda *args: known(*args)
 
     def persistent_load(self, place: Any) -> Tensor:
         kind, dtype, key, _, size, *_ = place
@@ -183,8 +190,10 @@ class _Reader(pickle.Unpickler):
 
 
 def read_pickle(file: Path) -> Any:
-    """Read a file of ``torch.save`` or ``pickle.dump``: tensors, plain values, and :class:`Inert`
-    ones.
+    """Read a file of ``torch.save`` or ``pickle.dump``.
+
+    Returns:
+        Tensors, plain values, and :class:`Inert` ones.
 
     Raises:
         pickle.UnpicklingError: it is no pickle, or damaged.
@@ -202,10 +211,15 @@ def unknown_classes(content: Any, deepest: int = DEEPEST) -> list[str]:
     names: set[str] = set()
     parts = [content]
     for _ in range(deepest):
-        names.update(ascii(part.origin)[1:-1] for part in parts if isinstance(part, Inert))
-        inside = [part for part in parts if isinstance(part, (Mapping, list, tuple))]
-        items = [part.values() if isinstance(part, Mapping) else part for part in inside]
-        parts = [item for part in items for item in part]
+        inside: list[Any] = []
+        for part in parts:
+            if isinstance(part, Inert):
+                names.add(ascii(part.origin)[1:-1])
+            elif isinstance(part, Mapping):
+                inside.extend(part.values())
+            elif isinstance(part, (list, tuple)):
+                inside.extend(part)
+        parts = inside
     return sorted(names)
 
 
@@ -228,18 +242,18 @@ def _read_archive(file: Path) -> Any:
 
 
 def _values(content: bytes, dtype: torch.dtype) -> Tensor:
-    return (
-        torch.frombuffer(bytearray(content), dtype=dtype)
-        if content
-        else torch.empty(0, dtype=dtype)
-    )
+    if not content:
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer(bytearray(content), dtype=dtype)
 
 
 def _read_legacy(handle: IO[bytes]) -> Any:
-    """Read what follows the magic number of a file of torch before 1.6: storages come behind what
-    refers to them.
+    """Read what follows the magic number of a file of torch before 1.6.
+
+    Storages come behind what refers to them.
     """
-    version, machine = (_Reader(handle, _no_storage).load() for _ in range(2))
+    version = _Reader(handle, _no_storage).load()
+    machine = _Reader(handle, _no_storage).load()
     if not isinstance(machine, Mapping) or not machine.get("little_endian", True):
         raise pickle.UnpicklingError(
             f"a file of version {version} with numbers in another byte order"
@@ -278,8 +292,9 @@ def _tensors_of_arrays(value: Any, deepest: int = DEEPEST) -> Any:
 
 
 def tensors_of_torchscript(file: Path) -> dict[str, Tensor]:
-    """Read the parameters and buffers of the program in a TorchScript archive, named as in its
-    ``state_dict``.
+    """Read the parameters and buffers of the program in a TorchScript archive.
+
+    They are named as in its ``state_dict``.
 
     Raises:
         Exception: it is damaged; whatever the readers of its parts raise.
@@ -290,16 +305,21 @@ def tensors_of_torchscript(file: Path) -> dict[str, Tensor]:
 def tensors_of_module(
     module: Inert, prefix: str = "", deepest: int = DEEPEST
 ) -> Iterator[tuple[str, Tensor]]:
-    """Iterate over the tensors of a module that was pickled whole, named as in its ``state_dict``."""
+    """Iterate over the tensors of a module that was pickled whole.
+
+    They are named as in its ``state_dict``.
+    """
     attributes = vars(module)
-    if isinstance(
-        attributes.get("_modules"), Mapping
-    ):  # of nn.Module; a TorchScript program has them as attributes
-        parts = [attributes.get(name) for name in ("_parameters", "_buffers", "_modules")]
-        members = [item for part in parts if isinstance(part, Mapping) for item in part.items()]
+    members: list[tuple[Any, Any]] = []
+    hidden: Collection[Any] = ()
+    if isinstance(attributes.get("_modules"), Mapping):  # of nn.Module
+        for name in ("_parameters", "_buffers", "_modules"):
+            part = attributes.get(name)
+            if isinstance(part, Mapping):
+                members.extend(part.items())
         hidden = attributes.get("_non_persistent_buffers_set") or ()
-    else:
-        members, hidden = list(attributes.items()), ()
+    else:  # a TorchScript program has them as attributes
+        members.extend(attributes.items())
     for name, value in members:
         if isinstance(value, Tensor) and name not in hidden:
             yield f"{prefix}{name}", value

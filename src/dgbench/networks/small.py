@@ -22,10 +22,10 @@ FROZEN = {
 
 
 class MLPFeaturizer(Featurizer):
-    """Two hidden layers, (n, C, H, W) or (n, d) -> (n, width): OoD-Bench's for 14 x 14 digits (Ye
-    et al., 2022).
+    """OoD-Bench's perceptron for 14 x 14 digits (Ye et al., 2022).
 
-    flatten, linear, ReLU, linear, ReLU; Xavier-uniform weights with gain sqrt(2), zero biases.
+    It maps (n, C, H, W) or (n, d) to (n, width) by two hidden layers: flatten, linear, ReLU,
+    linear, ReLU. Weights are Xavier-uniform with gain sqrt(2), biases zero.
 
     Args:
         image: C, H, W, or d.
@@ -57,18 +57,16 @@ class MLPFeaturizer(Featurizer):
 
     def parts(self) -> Parts:
         flatten, first, relu, second, last_relu = self.layers
-        return Parts(
-            Stage.of(flatten, first), (Stage.of(relu), Stage.of(second, last_relu)), Stage.of()
-        )
+        stages = (Stage.of(relu), Stage.of(second, last_relu))
+        return Parts(Stage.of(flatten, first), stages, Stage.of())
 
 
 class MNISTCNN(Featurizer):
-    """DomainBed's network for 28 x 28 digits, (n, C, H, W) -> (n, 2 * width) (Gulrajani and
-    Lopez-Paz, 2021).
+    """DomainBed's network for 28 x 28 digits (Gulrajani and Lopez-Paz, 2021).
 
-    Four 3 x 3 convolutions, the second with stride 2, each followed by ReLU and then GroupNorm(8);
-    global average pool. No max pooling, no fully connected layer, the same output in training and
-    evaluation.
+    It maps (n, C, H, W) to (n, 2 * width) by four 3 x 3 convolutions, the second with stride 2,
+    each followed by ReLU and then GroupNorm(8); global average pool. There is no max pooling and no
+    fully connected layer, and the output is the same in training and evaluation.
 
     Args:
         image: C, H, W.
@@ -104,7 +102,9 @@ class MNISTCNN(Featurizer):
 
     def parts(self) -> Parts:
         def block(h: Tensor, i: int) -> Tensor:
-            normed: Tensor = self.norms[i]((self.convs[i](h) if i else h).relu())
+            if i > 0:
+                h = self.convs[i](h)
+            normed: Tensor = self.norms[i](h.relu())
             return normed
 
         first, *convs = self.convs
@@ -114,12 +114,12 @@ class MNISTCNN(Featurizer):
 
 
 class WideResNet(Featurizer):
-    """WideResNet 16-2, (n, C, 32, 32) -> (n, 128) (Zagoruyko and Komodakis, 2016; DomainBed's
-    form).
+    """WideResNet 16-2, in DomainBed's form (Zagoruyko and Komodakis, 2016).
 
-    A 3 x 3 convolution to 16 channels; three groups of two blocks with 32, 64, 128 channels and
-    strides 1, 2, 2; BatchNorm with momentum 0.9, ReLU, average pool. Convolutions have biases and
-    the framework's initialization. Three stages, the groups.
+    It maps (n, C, 32, 32) to (n, 128) by a 3 x 3 convolution to 16 channels; three groups of two
+    blocks with 32, 64, 128 channels and strides 1, 2, 2; BatchNorm with momentum 0.9, ReLU, average
+    pool. Convolutions have biases and the framework's initialization. The groups are its three
+    stages.
 
     Raises:
         ConfigError: the images are not 32 x 32.
@@ -135,15 +135,10 @@ class WideResNet(Featurizer):
             )
         super().__init__(norm)
         self.conv = nn.Conv2d(image[0], WIDTHS[0], 3, padding=1)
-        self.groups = nn.ModuleList(
-            nn.Sequential(
-                *(
-                    _Block(n_in if i == 0 else n_out, n_out, stride if i == 0 else 1)
-                    for i in range(BLOCKS_PER_GROUP)
-                )
-            )
-            for n_in, n_out, stride in zip(WIDTHS, WIDTHS[1:], (1, 2, 2), strict=False)
-        )
+        self.groups = nn.ModuleList()
+        for n_in, n_out, stride in zip(WIDTHS, WIDTHS[1:], (1, 2, 2), strict=False):
+            further = [_Block(n_out, n_out, 1) for _ in range(BLOCKS_PER_GROUP - 1)]
+            self.groups.append(nn.Sequential(_Block(n_in, n_out, stride), *further))
         self.bn = nn.BatchNorm2d(WIDTHS[-1], momentum=0.9)
         self.set_norms()
         self.train()
@@ -158,7 +153,8 @@ class _Block(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, stride: int) -> None:
         super().__init__()
-        self.bn1, self.bn2 = nn.BatchNorm2d(n_in), nn.BatchNorm2d(n_out)
+        self.bn1 = nn.BatchNorm2d(n_in)
+        self.bn2 = nn.BatchNorm2d(n_out)
         self.conv1 = nn.Conv2d(n_in, n_out, 3, padding=1)
         self.conv2 = nn.Conv2d(n_out, n_out, 3, stride=stride, padding=1)
         keeps_shape = stride == 1 and n_in == n_out
@@ -188,10 +184,9 @@ def normalization(kind: str, d: int) -> nn.Module:
 
 
 class LinearFeaturizer(Featurizer):
-    """The features themselves, (n, d) -> (n, d): a linear classifier sees them normalized, or as
-    they are.
+    """The features themselves, normalized or as they are, for a linear classifier.
 
-    It has no parameters.
+    It maps (n, d) to (n, d) and has no parameters.
 
     Args:
         image: d.
@@ -203,18 +198,17 @@ class LinearFeaturizer(Featurizer):
     def __init__(self, image: tuple[int, ...], normalize: str = "batch") -> None:
         super().__init__()
         (self.n_features,) = image
-        self.normalize, self.why_not_frozen = (
-            normalization(normalize, self.n_features),
-            FROZEN[normalize],
-        )
+        self.normalize = normalization(normalize, self.n_features)
+        self.why_not_frozen = FROZEN[normalize]
 
     def parts(self) -> Parts:
         return Parts(Stage.of(), (Stage.of(self.normalize),), Stage.of())
 
 
 class FeatureMLP(Featurizer):
-    """A perceptron on features, (n, d) -> (n, width): normalization, then ``depth`` times linear
-    and ReLU.
+    """A perceptron on features: normalization, then ``depth`` times linear and ReLU.
+
+    It maps (n, d) to (n, width).
 
     Args:
         image: d.
@@ -239,8 +233,10 @@ class FeatureMLP(Featurizer):
                 )
         (d,) = image
         self.n_features = width
-        self.normalize, self.why_not_frozen = normalization(normalize, d), FROZEN[normalize]
-        self.layers = nn.ModuleList(nn.Linear(d if k == 0 else width, width) for k in range(depth))
+        self.normalize = normalization(normalize, d)
+        self.why_not_frozen = FROZEN[normalize]
+        self.layers = nn.ModuleList([nn.Linear(d, width)])
+        self.layers.extend(nn.Linear(width, width) for _ in range(depth - 1))
         self.relu = nn.ReLU()
 
     def parts(self) -> Parts:

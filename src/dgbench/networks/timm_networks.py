@@ -1,5 +1,6 @@
-"""Networks of timm as featurizers: no classifier, any image size that they take and number of
-channels.
+"""Networks of timm as featurizers, without a classifier.
+
+They take any number of channels, and any image size that timm's network takes.
 """
 
 from __future__ import annotations
@@ -23,10 +24,7 @@ TRANSFORMER_STAGES = 4
 RGB = 3
 STYLE_STAGES = (1, 2, 3)
 # timm's, in the module of a network: published names -> its own
-CONVERTERS = (
-    "checkpoint_filter_fn",
-    "_filter_fn",
-)
+CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")
 
 
 @dataclass(frozen=True)
@@ -45,17 +43,20 @@ class Family:
 def _convolutional(
     stem: tuple[str, ...], stages: tuple[str, ...], last: tuple[str, ...] = ()
 ) -> Callable[[Any], Parts]:
-    """Return a cut whose stages are modules by name, or the items of one; ``last`` stands between
-    them and the pool.
+    """Return a function that cuts a convolutional network into its parts.
+
+    Args:
+        stem: names of the modules before the first stage.
+        stages: names of the stages, or of one module whose items they are.
+        last: names of the modules between the stages and the pool.
     """
 
     def cut(body: Any) -> Parts:
         first = Stage.of(*(getattr(body, name) for name in stem))
-        modules = (
-            [getattr(body, name) for name in stages]
-            if len(stages) > 1
-            else getattr(body, stages[0])
-        )
+        if len(stages) > 1:
+            modules = [getattr(body, name) for name in stages]
+        else:
+            modules = getattr(body, stages[0])
         blocks = [Stage.of(module) for module in modules]
         end = Stage.of(*(getattr(body, name) for name in last))
         return Parts(first, tuple(blocks), end, (first, *blocks), mixes_styles=True)
@@ -64,15 +65,13 @@ def _convolutional(
 
 
 def _transformer(body: Any) -> Parts:
-    """Cut a transformer into 4 stages or fewer of ceil(n / 4) of n blocks; each block computes its
-    rotary embedding.
+    """Cut a transformer of n blocks into 4 stages or fewer, of ceil(n / 4) blocks each.
+
+    Each block computes its rotary embedding.
     """
     rotary = hasattr(body, "rope")  # timm's Eva: positions go to every block, if there are any
-    embedding = [
-        m
-        for m in (body.patch_embed, body.pos_drop, body.patch_drop, body.norm_pre)
-        if m is not None
-    ]
+    around = (body.patch_embed, body.pos_drop, body.patch_drop, body.norm_pre)
+    embedding = [module for module in around if module is not None]
     tokens = tuple(p for p in (body.cls_token, body.reg_token, body.pos_embed) if p is not None)
 
     def positions(patches: Tensor) -> Tensor:
@@ -94,27 +93,23 @@ def _transformer(body: Any) -> Parts:
     groups = [blocks[i : i + size] for i in range(0, len(blocks), size)]
     rope = (body.rope,) if rotary and body.rope is not None else ()
     stem = Stage(lambda x: positions(body.patch_embed(x)), (*embedding, *rope), tokens)
-    return Parts(
-        stem,
-        tuple(Stage.joined(*group) for group in groups),
-        Stage.of(body.norm),
-        (stem, *blocks),
-        first_map,
-    )
+    stages = tuple(Stage.joined(*group) for group in groups)
+    return Parts(stem, stages, Stage.of(body.norm), (stem, *blocks), first_map)
 
 
 def _rotation(body: Any, number: int) -> Tensor | None:
-    """Compute the rotary embedding of a block, None without one; in some networks each block has
-    its own.
+    """Compute the rotary embedding of a block, or return None without one.
+
+    In some networks each block has its own.
     """
     rope = body.rope
     if rope is None:
         return None
-    rotation: Tensor = (
-        rope.get_embed()
-        if hasattr(rope, "feat_shape")
-        else rope.get_embed(body.patch_embed.grid_size)
-    )
+    rotation: Tensor
+    if hasattr(rope, "feat_shape"):
+        rotation = rope.get_embed()
+    else:
+        rotation = rope.get_embed(body.patch_embed.grid_size)
     return rotation[number] if getattr(body, "rope_mixed", False) else rotation
 
 
@@ -125,35 +120,60 @@ def _whole(body: Any) -> Parts:
 
 
 SIDE = 32  # of a convolutional network's images, which it halves five times
+_RESNET_STEM = ("conv1", "bn1", "act1", "maxpool")
+_RESNET_STAGES = ("layer1", "layer2", "layer3", "layer4")
 RESNET = Family(
-    "ResNet", ("conv1", "bn1", "act1", "maxpool", "layer1", "layer2", "layer3", "layer4"),
-    _convolutional(("conv1", "bn1", "act1", "maxpool"), ("layer1", "layer2", "layer3", "layer4")), min_side=SIDE,
-)  # fmt: skip
+    "ResNet",
+    needs=(*_RESNET_STEM, *_RESNET_STAGES),
+    cut=_convolutional(_RESNET_STEM, _RESNET_STAGES),
+    min_side=SIDE,
+)
 TRANSFORMER = Family(
-    "vision transformer", ("patch_embed", "pos_embed", "blocks", "norm", "norm_pre", "_pos_embed"), _transformer,
-    needs_size=True, why_not_stackable="torch maps the attention of a vision transformer over runs one by one",
-)  # fmt: skip
+    "vision transformer",
+    needs=("patch_embed", "pos_embed", "blocks", "norm", "norm_pre", "_pos_embed"),
+    cut=_transformer,
+    needs_size=True,
+    why_not_stackable="torch maps the attention of a vision transformer over runs one by one",
+)
+REGNET = Family(
+    "RegNet",
+    needs=("stem", "s1", "s2", "s3", "s4", "final_conv"),
+    cut=_convolutional(("stem",), ("s1", "s2", "s3", "s4"), ("final_conv",)),
+    min_side=SIDE,
+)
+CONVNEXT = Family(
+    "ConvNeXt",
+    needs=("stem", "stages", "norm_pre"),
+    cut=_convolutional(("stem",), ("stages",), ("norm_pre",)),
+    min_side=SIDE,
+)
+EFFICIENTNET = Family(
+    "EfficientNet",
+    needs=("conv_stem", "bn1", "blocks", "conv_head", "bn2"),
+    cut=_convolutional(("conv_stem", "bn1"), ("blocks",), ("conv_head", "bn2")),
+    min_side=SIDE,
+)
 OTHER = Family(
-    "network of timm", ("forward_features", "forward_head"), _whole,
+    "network of timm",
+    needs=("forward_features", "forward_head"),
+    cut=_whole,
     why_not_stackable="it is not known whether torch maps this kind of network over runs",
-)  # fmt: skip
+)
 #: in the order in which a network is compared with them
-FAMILIES = (
-    RESNET,
-    TRANSFORMER,
-    Family("RegNet", ("stem", "s1", "s2", "s3", "s4", "final_conv"),
-           _convolutional(("stem",), ("s1", "s2", "s3", "s4"), ("final_conv",)), min_side=SIDE),
-    Family("ConvNeXt", ("stem", "stages", "norm_pre"), _convolutional(("stem",), ("stages",), ("norm_pre",)),
-           min_side=SIDE),
-    Family("EfficientNet", ("conv_stem", "bn1", "blocks", "conv_head", "bn2"),
-           _convolutional(("conv_stem", "bn1"), ("blocks",), ("conv_head", "bn2")), min_side=SIDE),
-    OTHER,
-)  # fmt: skip
+FAMILIES = (RESNET, TRANSFORMER, REGNET, CONVNEXT, EFFICIENTNET, OTHER)
 
 
 def family_of(body: Any) -> Family:
-    """Find the family that a network of timm belongs to."""
-    return next(family for family in FAMILIES if all(hasattr(body, part) for part in family.needs))
+    """Find the family that a network of timm belongs to.
+
+    Raises:
+        StopIteration: it is no network of timm.
+    """
+
+    def belongs(family: Family) -> bool:
+        return all(hasattr(body, part) for part in family.needs)
+
+    return next(filter(belongs, FAMILIES))
 
 
 class TimmFeaturizer(Featurizer):
@@ -194,7 +214,8 @@ class TimmFeaturizer(Featurizer):
         unit_length: bool = False,
     ) -> None:
         super().__init__(norm, dropout)
-        self.arch, self.unit_length = arch, unit_length
+        self.arch = arch
+        self.unit_length = unit_length
         self.body: Any = _created(arch, image)
         self.family = family_of(self.body)
         self._check(image)
@@ -252,55 +273,49 @@ class TimmFeaturizer(Featurizer):
         return replace(parts, end=Stage.joined(parts.end, pools))
 
     def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Convert published weights to timm's names and to the channels, image size and patches of
-        this network.
+        """Convert published weights to timm's names and to the shapes of this network.
 
         timm converts what other projects publish (CLIP, DINOv2, DINOv3, SigLIP, SWAG, ConvNeXt) and
-        resamples position embeddings, bicubic. Channel i of the input layer gets the weights of
-        channel i mod 3, unscaled (DomainBed). Classifiers are left out.
+        resamples position embeddings to the image size and patches, bicubic. Channel i of the input
+        layer gets the weights of channel i mod 3, unscaled (DomainBed). Classifiers are left out.
         """
         expected = self.body.state_dict()
-        adapted = self._square_positions(self._converted(dict(tensors)), tensors)
-        classifier = self.body.pretrained_cfg.get("classifier") or ()
-        heads = (
-            "fc.",
-            "head.",
-            *(f"{n}." for n in ([classifier] if isinstance(classifier, str) else classifier)),
-        )
-        adapted = {
-            name: value
-            for name, value in adapted.items()
-            if name in expected or not name.startswith(heads)
-        }
+        converted = self._square_positions(self._converted(dict(tensors)), tensors)
+        heads = self._classifier_prefixes()
+        adapted = {}
+        for name, value in converted.items():
+            if name in expected or not name.startswith(heads):
+                adapted[name] = value
         name = f"{self.input_layer}.weight"
-        channels = expected[name].shape[1] if name in expected else RGB
-        if (
-            name in adapted
-            and adapted[name].dim() == 4
-            and adapted[name].shape[1] == RGB != channels
-        ):
-            adapted[name] = adapted[name][:, [i % RGB for i in range(channels)]]
+        if name in adapted and name in expected:
+            adapted[name] = _with_channels(adapted[name], expected[name].shape[1])
         return adapted
 
+    def _classifier_prefixes(self) -> tuple[str, ...]:
+        """List what the names of a classifier's tensors begin with."""
+        classifier = self.body.pretrained_cfg.get("classifier") or ()
+        names = [classifier] if isinstance(classifier, str) else classifier
+        return ("fc.", "head.", *(f"{name}." for name in names))
+
     def _converted(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Bring published names to timm's by the function that timm has for this network."""
         names = vars(sys.modules[type(self.body).__module__])
         convert = next((names[name] for name in CONVERTERS if name in names), None)
         if convert is None:
             return tensors
         with contextlib.redirect_stdout(io.StringIO()):  # one of timm's prints what it leaves out
             takes_model = convert.__code__.co_argcount > 1
-            converted: dict[str, Tensor] = (
-                convert(tensors, self.body) if takes_model else convert(tensors)
-            )
+            arguments = (tensors, self.body) if takes_model else (tensors,)
+            converted: dict[str, Tensor] = convert(*arguments)
         return converted
 
     def _square_positions(
         self, converted: dict[str, Tensor], published: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Interpolate published position embeddings, of a square grid, also for as many patches in
-        another grid.
+        """Interpolate published position embeddings of a square grid to this network's grid.
 
-        timm compares the number of patches alone.
+        timm compares the number of patches alone, and leaves as many patches in another grid as
+        they are.
         """
         positions = converted.get("pos_embed")
         if not self.family.needs_size or positions is None or positions.dim() != 3:
@@ -312,26 +327,23 @@ class TimmFeaturizer(Featurizer):
         side = math.isqrt(positions.shape[1] - prefix)
         if grid[0] == grid[1] or side * side + prefix != positions.shape[1]:
             return converted
-        if any(
-            v.numel() == positions.numel() and v.equal(positions.view_as(v))
-            for v in published.values()
-        ):
-            converted["pos_embed"] = resample_abs_pos_embed(
-                positions, grid, [side, side], num_prefix_tokens=prefix
-            )
+        for value in published.values():
+            unchanged = value.numel() == positions.numel() and value.equal(positions.view_as(value))
+            if unchanged:
+                converted["pos_embed"] = resample_abs_pos_embed(
+                    positions, grid, [side, side], num_prefix_tokens=prefix
+                )
+                break
         return converted
 
     def _outside(self, parts: Parts) -> tuple[str, ...]:
-        """List the names of the body's modules that belong to no part: those that pool and project."""
-        used = {
-            m
-            for part in (parts.stem, *parts.stages, parts.end)
-            for top in part.modules
-            for m in top.modules()
-        }
-        return tuple(
-            name for name, child in self.body.named_children() if used.isdisjoint(child.modules())
-        )
+        """List the names of the body's modules that belong to no part: they pool and project."""
+        used: set[nn.Module] = set()
+        for stage in (parts.stem, *parts.stages, parts.end):
+            for module in stage.modules:
+                used.update(module.modules())
+        children = self.body.named_children()
+        return tuple(name for name, child in children if used.isdisjoint(child.modules()))
 
     def decay_layers(self) -> list[list[nn.Parameter]]:
         return [list(layer.parameters()) for layer in self.parts().layers]
@@ -366,8 +378,18 @@ class VisionTransformer(TimmFeaturizer):
         super().__init__(image, arch, dropout=dropout, **options)
 
 
+def _with_channels(weight: Tensor, channels: int) -> Tensor:
+    """Repeat the weights of an RGB input layer for another number of channels."""
+    if weight.dim() != 4 or weight.shape[1] != RGB or channels == RGB:
+        return weight
+    return weight[:, [i % RGB for i in range(channels)]]
+
+
 def _created(arch: str, image: tuple[int, int, int]) -> Any:
-    """Create timm's module for images of this shape, with random weights and without a classifier."""
+    """Create timm's module for images of this shape.
+
+    It has random weights and no classifier.
+    """
     import timm  # seconds
 
     if arch is None:
@@ -381,13 +403,15 @@ def _created(arch: str, image: tuple[int, int, int]) -> Any:
         raise ConfigError(f"backbone.arch={arch} is unknown to timm; {meant}see timm.list_models()")
     size = tuple(image[1:])
     choices: list[dict[str, Any]] = [
-        {"zero_init_last": False}, {"img_size": size, "dynamic_img_size": False}, {"img_size": size}, {}
-    ]  # fmt: skip
+        {"zero_init_last": False},
+        {"img_size": size, "dynamic_img_size": False},
+        {"img_size": size},
+        {},
+    ]
+    shared: dict[str, Any] = {"pretrained": False, "num_classes": 0, "in_chans": image[0]}
     for options in choices:  # constructors of other families have other options
         try:
-            return timm.create_model(
-                arch, pretrained=False, num_classes=0, in_chans=image[0], **options
-            )
+            return timm.create_model(arch, **shared, **options)
         except TypeError:
             continue
         except (AssertionError, ValueError, RuntimeError, ZeroDivisionError) as error:

@@ -1,11 +1,10 @@
-"""Networks of images that are taken apart and put together again: translators, and discriminators
-of what they make.
+"""Networks that take images apart and put them together again, and their discriminators.
 
 A translator has an encoder, which reads the variation of an image (what its class does not say)
 from its gray version, and a decoder, which makes an image of a variation and of the features of a
-featurizer, its semantics. Three kinds: ``large`` for images whose sides are multiples of 16, from
-32 on, and ``digits`` for 28 x 28, both as published by Zhang et al. (2022); ``mlp`` for any other
-size.
+featurizer, its semantics. There are three kinds: ``large`` for images whose sides are multiples of
+16, from 32 on, and ``digits`` for 28 x 28, both as published by Zhang et al. (2022); ``mlp`` for
+any other size.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from dgbench.network_specs import ImageDiscriminatorSpec, TranslatorSpec, transl
 
 LEAK = 0.2  # slope of every LeakyReLU
 HIDDEN = 64  # units of the kind ``mlp``, and numbers of a variation that is no map
-WIDTH, BLOCKS = 256, 4  # channels of a variation of the kind ``large``, and its residual blocks
+WIDTH = 256  # channels of a variation of the kind ``large``
+BLOCKS = 4  # its residual blocks
 
 
 def block(
@@ -38,7 +38,7 @@ def _linear_block(
 ) -> nn.Sequential:
     padding = {"padding": kernel // 2, "padding_mode": "reflect"} if kernel > 1 else {}
     conv = nn.Conv2d(n_in, n_out, kernel, stride, **padding)  # type: ignore[arg-type]
-    return nn.Sequential(conv, *([] if norm is None else [norm]))
+    return nn.Sequential(conv) if norm is None else nn.Sequential(conv, norm)
 
 
 class Residual(nn.Module):
@@ -71,13 +71,16 @@ class StyledResidual(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first, self.second = (_linear_block(width, width, 3) for _ in range(2))
+        self.first = _linear_block(width, width, 3)
+        self.second = _linear_block(width, width, 3)
 
     def forward(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        """Map (n, width, H, W) to the same shape; both styles are (n, 2 width), first convolution,
-        then second.
+        """Map (n, width, H, W) to the same shape.
+
+        Both styles are (n, 2 width): first convolution, then second.
         """
-        (w1, w2), (b1, b2) = (style[:, :, None, None].chunk(2, 1) for style in (scale, shift))
+        w1, w2 = scale[:, :, None, None].chunk(2, 1)
+        b1, b2 = shift[:, :, None, None].chunk(2, 1)
         h = F.leaky_relu(F.instance_norm(self.first(x)) * w1 + b1, LEAK)
         styled: Tensor = x + F.instance_norm(self.second(h)) * w2 + b2
         return styled
@@ -92,7 +95,8 @@ class ImageNorm(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.rand(width)), nn.Parameter(torch.zeros(width))
+        self.weight = nn.Parameter(torch.rand(width))
+        self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize the n images of (n, width, H, W), each by itself; the shape stays."""
@@ -113,7 +117,8 @@ class Translator(nn.Module):
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
         super().__init__()
-        self.encoder, self.decoder = encoder, decoder
+        self.encoder = encoder
+        self.decoder = decoder
 
     def forward(self, x: Tensor, features: Tensor | None = None, evaluate: bool = False) -> Tensor:
         """Encode gray images; with features decode the variations ``x``.
@@ -136,8 +141,7 @@ class Translator(nn.Module):
 
 
 class StyledDecoder(nn.Module):
-    """Residual blocks styled by one part of the features each, then doubled to the size of the
-    image.
+    """Residual blocks, each styled by one part of the features, then layers that enlarge.
 
     Args:
         channels: of the image.
@@ -147,26 +151,27 @@ class StyledDecoder(nn.Module):
     def __init__(self, channels: int, n_part: int) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(StyledResidual(WIDTH) for _ in range(BLOCKS))
-        self.scales, self.shifts = (
-            nn.ModuleList(_styles(n_part) for _ in range(BLOCKS)) for _ in range(2)
-        )
+        self.scales = nn.ModuleList(_styles(n_part) for _ in range(BLOCKS))
+        self.shifts = nn.ModuleList(_styles(n_part) for _ in range(BLOCKS))
         self.last = _enlarging(WIDTH, 4, channels)
 
     def forward(self, v: Tensor, features: Tensor) -> Tensor:
-        """Decode (n, 256, H / 16, W / 16) variations and (n, 4 n_part) features to (n, channels, H,
-        W) images.
+        """Decode variations and features to (n, channels, H, W) images.
+
+        Args:
+            v: (n, 256, H / 16, W / 16) variations.
+            features: (n, 4 n_part).
         """
         parts = features.chunk(BLOCKS, 1)
-        for residual, scale, shift, part in zip(
-            self.blocks, self.scales, self.shifts, parts, strict=True
-        ):
+        styled = zip(self.blocks, self.scales, self.shifts, parts, strict=True)
+        for residual, scale, shift, part in styled:
             v = residual(v, scale(part), shift(part))
         image: Tensor = self.last(v)
         return image
 
 
 def _styles(n_in: int) -> nn.Sequential:
-    """Build a network from n_in numbers to a scale or a shift for each channel of two convolutions."""
+    """Build a network from n_in numbers to a scale or shift of each channel of two convolutions."""
     widths = [n_in, *[2 * WIDTH] * 3]
     layers: list[nn.Module] = []
     for first, second in pairwise(widths):
@@ -175,19 +180,17 @@ def _styles(n_in: int) -> nn.Sequential:
 
 
 def _enlarging(width: int, times: int, channels: int) -> nn.Sequential:
-    """Build layers that double sides and halve channels ``times`` times, then map to the image's
-    ``channels``.
+    """Build layers that double sides and halve channels ``times`` times.
+
+    The last ones map to the image's ``channels``.
     """
     layers: list[nn.Module] = []
     for _ in range(times):
-        layers += [
-            nn.Upsample(scale_factor=2),
-            block(width, width // 2, 5, norm=ImageNorm(width // 2)),
-        ]
-        width //= 2
-    return nn.Sequential(
-        *layers, block(width, width, 3), block(width, width, 3), nn.Conv2d(width, channels, 1)
-    )
+        half = width // 2
+        layers += [nn.Upsample(scale_factor=2), block(width, half, 5, norm=ImageNorm(half))]
+        width = half
+    layers += [block(width, width, 3), block(width, width, 3), nn.Conv2d(width, channels, 1)]
+    return nn.Sequential(*layers)
 
 
 class JoiningDecoder(nn.Module):
@@ -200,7 +203,8 @@ class JoiningDecoder(nn.Module):
 
     def __init__(self, body: nn.Module, image: tuple[int, ...]) -> None:
         super().__init__()
-        self.body, self.image = body, image
+        self.body = body
+        self.image = image
 
     def forward(self, v: Tensor, features: Tensor) -> Tensor:
         """Decode (n, v) variations and (n, f) features to (n, C, H, W) images."""
@@ -219,12 +223,14 @@ class MultiScale(nn.Module):
         self.scales = nn.ModuleList(scales)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """List the output (n, ...) of each network for (n, C, H, W) images, halved in size from one
-        to the next.
+        """List the (n, ...) output of each network for (n, C, H, W) images.
+
+        Images are halved in size from one network to the next.
         """
         outputs = []
         for i, network in enumerate(self.scales):
-            x = F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) if i else x
+            if i > 0:
+                x = F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)
             outputs.append(network(x))
         return outputs
 
@@ -250,13 +256,13 @@ def translator(spec: TranslatorSpec) -> Translator:
 def _large_encoder() -> nn.Sequential:
     widths = [WIDTH // share for share in (16, 8, 8, 4, 4, 2, 2, 1)]
     shapes = zip([1, *widths], widths, (2, 1, 1, 2, 1, 2, 1, 2), strict=False)
-    blocks = [
-        block(n_in, n_out, 3, stride, nn.InstanceNorm2d(n_out)) for n_in, n_out, stride in shapes
-    ]
-    return nn.Sequential(
-        *blocks,
-        *(Residual(WIDTH, [nn.InstanceNorm2d(WIDTH) for _ in range(2)]) for _ in range(BLOCKS)),
-    )
+    layers: list[nn.Module] = []
+    for n_in, n_out, stride in shapes:
+        layers.append(block(n_in, n_out, 3, stride, nn.InstanceNorm2d(n_out)))
+    for _ in range(BLOCKS):
+        norms = [nn.InstanceNorm2d(WIDTH), nn.InstanceNorm2d(WIDTH)]
+        layers.append(Residual(WIDTH, norms))
+    return nn.Sequential(*layers)
 
 
 def _digits_encoder() -> nn.Sequential:
@@ -279,7 +285,7 @@ def _digits_decoder(spec: TranslatorSpec) -> nn.Sequential:
 
 
 def _normed_residual() -> Residual:
-    return Residual(HIDDEN, [nn.BatchNorm2d(HIDDEN) for _ in range(2)])
+    return Residual(HIDDEN, [nn.BatchNorm2d(HIDDEN), nn.BatchNorm2d(HIDDEN)])
 
 
 def _perceptron(n_in: int, n_out: int) -> list[nn.Module]:
@@ -288,11 +294,15 @@ def _perceptron(n_in: int, n_out: int) -> list[nn.Module]:
 
 def discriminator(spec: ImageDiscriminatorSpec) -> MultiScale:
     """Build the discriminator for images of one shape."""
-    kind, channels = translator_kind(spec.image), spec.image[0]
+    kind = translator_kind(spec.image)
     if kind == "mlp":
-        return MultiScale([nn.Sequential(nn.Flatten(), *_perceptron(math.prod(spec.image), 1))])
-    make, scales = (_large_scale, 3) if kind == "large" else (_digits_scale, 2)
-    network = MultiScale([make(channels) for _ in range(scales)])
+        layers = _perceptron(math.prod(spec.image), 1)
+        return MultiScale([nn.Sequential(nn.Flatten(), *layers)])
+    channels = spec.image[0]
+    if kind == "large":
+        network = MultiScale([_large_scale(channels) for _ in range(3)])
+    else:
+        network = MultiScale([_digits_scale(channels) for _ in range(2)])
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.normal_(layer.weight, std=0.02)

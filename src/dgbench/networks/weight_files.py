@@ -1,5 +1,6 @@
-"""Reading files of weights by what they are, not by how their names end, and without running
-anything in them.
+"""Reading files of weights by what they are, without running anything in them.
+
+How a file's name ends does not matter.
 """
 
 from __future__ import annotations
@@ -19,34 +20,21 @@ UNPACKED = 2  # times its size, at most, that a file of weights holds, ...
 SMALL = 2**26  # ... and bytes of what may be packed
 BEGINNING = 512  # bytes of a file by which it is known
 GZIP = b"\x1f\x8b"
+_POINTER = "is a pointer of Git LFS and not the file itself; fetch that with git lfs pull"
+_WEB_PAGE = (
+    "is a web page, as a download that needs a login or a confirmation gives; download it again"
+)
+_HDF5 = (
+    "is an HDF5 file, as Keras writes them; convert it to PyTorch's names, and save a .safetensors"
+)
+_PACKED = "is an archive or packed with gzip; unpack it, and name the file of weights in it"
 #: how files begin that are no weights, or none that torch reads -> what they are, and what to do
 OTHERS: tuple[tuple[bytes, str], ...] = (
-    (
-        b"version https://git-lfs",
-        "is a pointer of Git LFS and not the file itself; fetch that with git lfs pull",
-    ),
-    (
-        b"<!doctype html",
-        (
-            "is a web page, as a download that needs a login or a confirmation gives; download it "
-            "again"
-        ),
-    ),
-    (
-        b"<html",
-        (
-            "is a web page, as a download that needs a login or a confirmation gives; download it "
-            "again"
-        ),
-    ),
-    (
-        b"\x89hdf\r\n",
-        (
-            "is an HDF5 file, as Keras writes them; convert it to PyTorch's names, and save a "
-            ".safetensors"
-        ),
-    ),
-    (GZIP, "is an archive or packed with gzip; unpack it, and name the file of weights in it"),
+    (b"version https://git-lfs", _POINTER),
+    (b"<!doctype html", _WEB_PAGE),
+    (b"<html", _WEB_PAGE),
+    (b"\x89hdf\r\n", _HDF5),
+    (GZIP, _PACKED),
     (b"pk\x05\x06", "is an empty archive; name a file of weights"),
 )
 
@@ -80,9 +68,8 @@ def read_tensors(file: Path) -> Any:
             f"{FORMATS}"
         ) from error
     except Exception as error:  # the readers raise whatever they stumble over
-        if (
-            is_out_of_memory(error) and file.stat().st_size > SMALL
-        ):  # a small file only claims to be large
+        # a small file only claims to be large
+        if is_out_of_memory(error) and file.stat().st_size > SMALL:
             raise
         raise WeightsError(
             f"{file} cannot be read ({one_line(error)}); download it again, as {FORMATS}"
@@ -143,7 +130,10 @@ def _is_torch_tar(file: Path) -> bool:
 
 
 def _is_safetensors(beginning: bytes) -> bool:
-    """Return whether a file begins as safetensors do: the length of a JSON header, and that header."""
+    """Return whether a file begins as safetensors do.
+
+    That is the length of a JSON header, and then that header.
+    """
     length = int.from_bytes(beginning[:8], "little")
     return len(beginning) > 8 and 2 <= length < 2**27 and beginning[8:9] == b"{"
 

@@ -1,7 +1,6 @@
-"""Initial weights: random, or from a file that is known by its sha256 and fits the network tensor
-by tensor.
+"""Initial weights: random, or from a file that fits the network tensor by tensor.
 
-Files are downloaded once and read without running what is in them
+A file is known by its sha256. Files are downloaded once and read without running what is in them
 (:mod:`dgbench.networks.weight_files`); which of their tensors are the network is found by
 :mod:`dgbench.networks.checkpoint_layouts`. Names are those of timm, which for ResNets are
 torchvision's, or names that timm converts
@@ -32,9 +31,8 @@ from dgbench.networks.checkpoint_layouts import Arrival, Question
 from dgbench.networks.weight_files import FORMATS, read_tensors
 from dgbench.records.files import read_regular, write_whole
 
-if (
-    TYPE_CHECKING
-):  # what a file is called and holds is asked when a study is planned, before torch is loaded
+# what a file is called and holds is asked when a study is planned, before torch is loaded
+if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from dgbench.networks.timm_networks import TimmFeaturizer
@@ -122,10 +120,14 @@ class PretrainedWeights:
                 f"init={name} has no weights for this backbone; use init=random, "
                 "backbone=resnet50, or with backbone=timm set backbone.arch"
             )
-        self.arch, self.name, self.version = arch, name, version
-        entry = self._entry(published or {}, has_file=path is not None or url is not None)
-        self._path, self._url = path, url or entry.get("url")
-        stated = entry.get("sha256") if path is None and url is None else None
+        self.arch = arch
+        self.name = name
+        self.version = version
+        has_file = path is not None or url is not None
+        entry = self._entry(published or {}, has_file)
+        self._path = path
+        self._url = url or entry.get("url")
+        stated = None if has_file else entry.get("sha256")
         self._sha256 = str(sha256 or stated or "").lower()
         self._in_order = bool(entry.get("in_order"))
         #: OpenCLIP's name, where the file holds a text encoder
@@ -179,25 +181,34 @@ class PretrainedWeights:
 
     @property
     def planned_identity(self) -> str:
-        """The identity for a plan: a file that is not local is not fetched for it, and has no
-        sha256 yet.
+        """The identity for a plan.
+
+        A file that is not local is not fetched for it, and has no sha256 yet.
         """
-        return self.identity if self.to_fetch() is None else f"{self._label}:absent{self._part}"
+        if self.to_fetch() is None:
+            return self.identity
+        return f"{self._label}:absent{self._part}"
 
     @property
     def _part(self) -> str:
-        key = "" if self._key is None else f":key={self._key}"
-        return key if self._prefix is None else f"{key}:prefix={self._prefix}"
+        typed = ""
+        if self._key is not None:
+            typed += f":key={self._key}"
+        if self._prefix is not None:
+            typed += f":prefix={self._prefix}"
+        return typed
 
     @property
     def _label(self) -> str:
         return self.name if self.version is None else f"{self.name}_{self.version}"
 
     def to_fetch(self) -> str | None:
-        """Return the command that fetches the file for :func:`local_file`, None if it is there;
-        uses no network.
+        """Return the command that fetches the file, or None if it is there; no network is used.
+
+        :func:`local_file` finds the file afterwards.
         """
-        url, folder = str(self._url), self._cache_dir / "weights"
+        url = str(self._url)
+        folder = self._cache_dir / "weights"
         if self._path is not None or local_file(url, folder) is not None:
             return None
         if url.startswith(PACKAGE):
@@ -220,8 +231,9 @@ class PretrainedWeights:
 
     @cached_property
     def sha256(self) -> str:
-        """The file's sha256, 64 hexadecimal digits; a download that was damaged since is made
-        again.
+        """The file's sha256, 64 hexadecimal digits.
+
+        A download that was damaged since is made again.
 
         Raises:
             WeightsError: it is not the one that was asked for, or a damaged download cannot be made
@@ -278,8 +290,9 @@ class PretrainedWeights:
         network.body.load_state_dict(fitting, strict=False)
 
     def _fitting(self, featurizer: nn.Module) -> dict[str, Tensor]:
-        """Find the network's tensors in the file, fitted to its channels and image size, and say
-        how many arrived.
+        """Find the network's tensors in the file, fitted to its channels and image size.
+
+        How many arrived is logged.
         """
         from dgbench.networks.timm_networks import TimmFeaturizer
 
@@ -290,21 +303,22 @@ class PretrainedWeights:
         network: dict[str, Tensor] = featurizer.body.state_dict()
 
         def in_order(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-            """Take tensors that are named otherwise, in timm's order; those of the classifier come
-            last.
+            """Take tensors that are named otherwise, in timm's order.
+
+            Those of the classifier come last.
             """
             return featurizer.adapted(dict(zip(network, tensors.values(), strict=False)))
 
         question = Question(
-            self.file,
-            network,
-            str(self.arch),
-            in_order if self._in_order else featurizer.adapted,
-            [name for name, _ in featurizer.body.named_children()],
-            self._key,
-            "" if self._in_order else self._prefix,
-            self._may_lack,
-            self._may_add,
+            file=self.file,
+            network=network,
+            arch=str(self.arch),
+            adapt=in_order if self._in_order else featurizer.adapted,
+            children=[name for name, _ in featurizer.body.named_children()],
+            key=self._key,
+            prefix="" if self._in_order else self._prefix,
+            may_lack=self._may_lack,
+            may_add=self._may_add,
         )
         fitting, arrival = question.answer(self.content)
         if self.arrival != arrival:
@@ -314,8 +328,7 @@ class PretrainedWeights:
 
 
 class TimmWeights(PretrainedWeights):
-    """As :class:`PretrainedWeights`, with address, license and images as timm's ``PretrainedCfg``
-    states them.
+    """Weights as timm's ``PretrainedCfg`` states them, with their address, license and images.
 
     Args:
         arch: timm's name of the architecture.
@@ -329,10 +342,10 @@ class TimmWeights(PretrainedWeights):
     def __init__(self, *, arch: str | None, version: str | None = None, **rest: Any) -> None:
         rest.pop("published", None)
         has_file = rest.get("path") is not None or rest.get("url") is not None
-        entries = {} if has_file or arch is None else _published(arch, version)
-        super().__init__(
-            arch=arch, version=version, published={str(arch): entries} if entries else None, **rest
-        )
+        published = None
+        if arch is not None and not has_file:
+            published = {arch: _published(arch, version)}
+        super().__init__(arch=arch, version=version, published=published, **rest)
 
 
 def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
@@ -350,8 +363,10 @@ def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
             f"init.version={version} is no tag of {arch}; choose from {', '.join(tags)}"
         )
     config: Any = get_pretrained_cfg(arch if version is None else f"{arch}.{version}")
-    tag, hub = str(config.tag), config.hf_hub_id
-    url = HUB.format(repo=hub, file=config.hf_hub_filename or FILE) if hub else config.url
+    tag = str(config.tag)
+    url = config.url
+    if config.hf_hub_id:
+        url = HUB.format(repo=config.hf_hub_id, file=config.hf_hub_filename or FILE)
     if not url:
         raise ConfigError(
             f"init=timm knows no address of {arch}.{tag}; choose another of {', '.join(tags)}"
@@ -372,7 +387,7 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     Raises:
         WeightsError: it cannot be had, or the download broke off; no part of it is left behind.
     """
-    local, target = local_file(url, folder), _target(url, folder)
+    local = local_file(url, folder)
     if local:
         return local
     if url.startswith(PACKAGE):
@@ -380,21 +395,21 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
         raise WeightsError(
             f"the package {name} is not installed, which holds these weights; {INSTALL}"
         )
-    log.info("downloading %s to %s", url, target)
+    log.info("downloading %s to %s", url, _target(url, folder))
     return _downloaded(url, folder, timeout)
 
 
 def _downloaded(url: str, folder: Path, timeout: float) -> Path:
-    """Download a file, whether it is there or not, and note its checksum beside it; see
-    :func:`fetched`.
+    """Download a file, whether it is there or not, and note its checksum beside it.
+
+    See :func:`fetched`.
     """
     target = _target(url, folder)
     reasons: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            prefix=f"{target.name}.", dir=folder
-        ) as place:  # others may download it, too
+        # others may download it, too
+        with tempfile.TemporaryDirectory(prefix=f"{target.name}.", dir=folder) as place:
             file = Path(place, target.name)
             digest = download(
                 [url],
@@ -412,12 +427,8 @@ def _downloaded(url: str, folder: Path, timeout: float) -> Path:
         with suppress(OSError):  # the folders, unless others have files there
             folder.rmdir()
             folder.parent.rmdir()
-        reason = (
-            (reasons or [str(error)])[-1]
-            .removeprefix(f"{target.name}: ")
-            .removeprefix(f"{url}: ")
-            .split(";")[0]
-        )
+        reason = reasons[-1] if reasons else str(error)
+        reason = reason.removeprefix(f"{target.name}: ").removeprefix(f"{url}: ").split(";")[0]
         raise WeightsError(
             f"{url} cannot be downloaded ({reason}, after waiting for up to {timeout:g} s); give "
             "a local file with init.path=FILE, wait longer with init.timeout=SECONDS, or start "
@@ -427,7 +438,7 @@ def _downloaded(url: str, folder: Path, timeout: float) -> Path:
 
 
 def noted_checksum(file: Path) -> str | None:
-    """Read the sha256 that a file had when it was downloaded; None where nothing says it.
+    """Read the sha256 that a file had when it was downloaded, or return None if it is not known.
 
     Files in the cache of Hugging Face are links to one that is named by it.
     """
@@ -446,19 +457,21 @@ def _note(file: Path) -> Path:
 
 
 def local_file(url: str, folder: Path) -> Path | None:
-    """Find the file at an address in ``folder``, the Hugging Face cache or its package, else None;
-    uses no network.
+    """Find the file at an address on this machine, or return None; no network is used.
+
+    It may stand in ``folder``, in the Hugging Face cache or in a package.
     """
     if url.startswith(PACKAGE):
         name, _, inside = url.removeprefix(PACKAGE).partition("/")
         spec = importlib.util.find_spec(name)  # nothing of it is run
-        places = (
-            [Path(place, inside) for place in spec.submodule_search_locations or ()] if spec else []
-        )
+        if spec is None:
+            return None
+        places = [Path(place, inside) for place in spec.submodule_search_locations or ()]
         return next(filter(Path.is_file, places), None)
-    target, hub = _target(url, folder), HUB_ADDRESS.match(url)
+    target = _target(url, folder)
     if target.exists():
         return target
+    hub = HUB_ADDRESS.match(url)
     if hub is None:
         return None
     from huggingface_hub import try_to_load_from_cache
@@ -468,7 +481,7 @@ def local_file(url: str, folder: Path) -> Path | None:
 
 
 def _target(url: str, folder: Path) -> Path:
-    return (
-        folder
-        / f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{url.rstrip('/').rsplit('/', 1)[-1]}"
-    )
+    """Return the place of a download: the last part of its address behind a hash of the whole."""
+    digest = hashlib.sha256(url.encode()).hexdigest()[:8]
+    name = url.rstrip("/").rsplit("/", 1)[-1]
+    return folder / f"{digest}-{name}"

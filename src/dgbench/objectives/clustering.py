@@ -1,7 +1,6 @@
-"""Clusters of all training images: principal components, k-means, and names that last from one
-clustering to the next.
+"""Clusters of all training images, with names that last from one clustering to the next.
 
-Everything is computed in float64, chance comes from a given generator.
+Everything is computed in float64; chance comes from a given generator.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-RESTARTS, ITERATIONS = 10, 300
-LARGEST = 2**24  # entries of a matrix of memberships
+RESTARTS = 10
+ITERATIONS = 300
+MOST_MEMBERSHIPS = 2**24  # entries of the matrix of rows x clusters that is made at once
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,10 @@ class Clusters:
 
 
 def principal_components(rows: Tensor, n: int) -> Tensor:
-    """Project (M, m) rows on the first n principal axes, largest variance first: (M, n)
-    coordinates, not whitened.
+    """Project (M, m) rows on the first n principal axes.
+
+    Returns:
+        (M, n) coordinates, largest variance first, not whitened.
     """
     centered = rows.double() - rows.double().mean(0)
     _, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
@@ -59,7 +61,8 @@ def kmeans(
     from sklearn.exceptions import ConvergenceWarning
 
     drawn = isinstance(starts, str)
-    values, n = rows.detach().double().cpu().numpy(), min(k, len(rows))
+    values = rows.detach().double().cpu().numpy()
+    n = min(k, len(rows))
     search = KMeans(
         n,
         init=starts,
@@ -78,13 +81,15 @@ def kmeans(
 
 def means_of(rows: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Average the rows of each cluster, (k, m), 0 for one without rows, and count them, (k,)."""
-    total, counts = rows.new_zeros(k, rows.shape[1]), rows.new_zeros(k)
+    total = rows.new_zeros(k, rows.shape[1])
+    counts = rows.new_zeros(k)
     numbers = torch.arange(k, device=rows.device)
-    size = max(1, LARGEST // k)
+    size = max(1, MOST_MEMBERSHIPS // k)
     for part, names in zip(torch.split(rows, size), torch.split(labels, size), strict=True):
         # a product of matrices, whose sums have a fixed order
         member = (names[:, None] == numbers).to(rows.dtype)
-        total, counts = total + member.mT @ part, counts + member.sum(0)
+        total = total + member.mT @ part
+        counts = counts + member.sum(0)
     return total / counts.clamp(min=1)[:, None], counts
 
 

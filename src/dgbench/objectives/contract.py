@@ -17,13 +17,16 @@ A value or distribution that differs between small images (28 x 28) and large on
 ``{small: ..., large: ...}``. A distribution is a mapping with one key; with u ~ U(a, b) and int()
 truncating:
 
-=====================
-================================================================================ ``uniform``
-[a, b]: u ``log10_uniform``      [a, b]: 10^u ``log_uniform``        [a, b]: the same given by its
-bounds, 10^U(log10 a, log10 b) ``int_uniform``        [a, b]: int(u) ``int_log10_uniform``  [a, b]:
-int(10^u) ``int_log2_uniform``   [a, b]: int(2^u) ``randint``            [a, b]: an integer from a
-to b - 1 ``choice``             [v1, v2, ...]: one of them =====================
-================================================================================
+=====================  =======================================================================
+``uniform``            [a, b]: u
+``log10_uniform``      [a, b]: 10^u
+``log_uniform``        [a, b]: the same given by its bounds, 10^U(log10 a, log10 b)
+``int_uniform``        [a, b]: int(u)
+``int_log10_uniform``  [a, b]: int(10^u)
+``int_log2_uniform``   [a, b]: int(2^u)
+``randint``            [a, b]: an integer from a to b - 1
+``choice``             [v1, v2, ...]: one of these values
+=====================  =======================================================================
 """
 
 from __future__ import annotations
@@ -72,8 +75,9 @@ class ParamGroup:
 
 @dataclass(frozen=True)
 class Update:
-    """One loss and the parameter groups that step on its gradient; a step runs its updates in
-    order.
+    """One loss and the parameter groups that step on its gradient.
+
+    A step runs its updates in order.
     """
 
     #: a method of the algorithm, the same one at every step; it is compared, and recorded, by it
@@ -98,15 +102,15 @@ class Algorithm:
         off_at_zero: hyperparameters whose term an objective may leave out when ``self.values``
             holds 0 for them; runs of a stack agree on which.
         why_not_cacheable: why training on features of a frozen part of the featurizer, computed
-            once per image, would not be this method; empty where it is.
+            once per image, would not be this method; "" if it is.
         why_not_vectors: what it needs pictures for, and cannot do with vectors of features
-            (``dataset=features``); empty where it trains on both.
-        why_not_sharp: why it cannot be trained sharpness-aware around (``conf/sharpness``): its
-            update is no gradient of one loss, because it makes gradients itself or its networks
-            follow different losses in one update; empty where it can.
+            (``dataset=features``); "" if it trains on both.
+        why_not_sharp: why it cannot be trained sharpness-aware (``conf/sharpness``): its update is
+            no gradient of one loss, because it makes gradients itself or its networks follow
+            different losses in one update; "" if it can.
         why_not_in_parts: why minibatches cannot be cut into parts that are evaluated on their own
-            (``trainer.accumulate``, ``trainer.devices``); empty where they can, as a method of
-            smaller minibatches.
+            (``trainer.accumulate``, ``trainer.devices``); "" if they can, as a method of smaller
+            minibatches.
         extra_channels: image channels that the algorithm adds in front of the featurizer.
         reset_adam_at: hyperparameter, or several, that hold the step at which the optimizers are
             re-created (moments and counters zero).
@@ -115,9 +119,10 @@ class Algorithm:
         choices: allowed values of hyperparameters that are switches; those are static too.
         min_envs: least number of training environments for which the method has a meaning.
         draws_environments: whether steps may draw some of the training environments
-            (``trainer.environments_per_step``); None where they may unless networks or state have a
-            part for each one.
-        stackable: ``vmap`` can map the objective over runs; ``why_not_stackable`` says why not.
+            (``trainer.environments_per_step``); None: they may unless networks or state have a part
+            for each one.
+        stackable: ``vmap`` can map the objective over runs.
+        why_not_stackable: why it cannot.
 
     Raises:
         ConfigError: what :meth:`check` refuses.
@@ -144,7 +149,8 @@ class Algorithm:
 
     def __init__(self, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
         self.check(sizes, hparams)
-        self.sizes, self.values = sizes, dict(hparams)
+        self.sizes = sizes
+        self.values = dict(hparams)
 
     @classmethod
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
@@ -167,40 +173,36 @@ class Algorithm:
 
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
-        """Return one line that warns the user of values that are allowed but of little use; empty
-        for others.
-        """
+        """Return one line that warns of values that are allowed but of little use, else ""."""
         return ""
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
-        """List the networks that are needed besides the featurizer, by name and in construction
-        order.
-        """
+        """List the networks that are needed besides the featurizer, in construction order."""
         return {"classifier": LinearSpec(sizes.n_features, sizes.n_classes)}
 
     @classmethod
     def featurizers(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> tuple[str, ...]:
         """Name the featurizer and the further featurizers that :meth:`networks_needed` lists."""
         needed = cls.networks_needed(sizes, hparams)
-        return (
-            "featurizer",
-            *(name for name, spec in needed.items() if isinstance(spec, FeaturizerSpec)),
-        )
+        further = [name for name, spec in needed.items() if isinstance(spec, FeaturizerSpec)]
+        return ("featurizer", *further)
 
     @classmethod
     def resets(cls) -> tuple[str, ...]:
         """List the hyperparameters that :attr:`reset_adam_at` names."""
         named = cls.reset_adam_at
-        return () if named is None else (named,) if isinstance(named, str) else named
+        if named is None:
+            return ()
+        return (named,) if isinstance(named, str) else named
 
     @classmethod
     def group_size(cls, hparams: Mapping[str, Any]) -> int:
-        """Count the images whose predictions depend on one another; 0 where each image is predicted
-        by itself.
+        """Count the images whose predictions depend on one another.
 
-        Such a method must be scored on the images as its environment mixes them: the expected error
-        over a spurious feature cannot be put together from eval sets in which all images have it.
+        Return 0 if each image is predicted by itself. A method that returns more must be scored on
+        the images as its environment mixes them: the expected error over a spurious feature cannot
+        be put together from eval sets in which all images have it.
         """
         return 0
 
@@ -209,14 +211,16 @@ class Algorithm:
         return {"model": ParamGroup(("featurizer", "classifier"))}
 
     def updates(self, step: int) -> Sequence[Update]:
-        """List the updates of one step, in order; may depend on the step and on static
-        hyperparameters only.
+        """List the updates of one step, in order.
+
+        They may depend on the step and on static hyperparameters only.
         """
         return (Update(self.objective, ("model",)),)
 
     def lr_factor(self, group: str, step: int) -> float:
-        """Compute the factor of a group's learning rate; may depend on the step and on static
-        hyperparameters only.
+        """Compute the factor of a group's learning rate.
+
+        It may depend on the step and on static hyperparameters only.
         """
         return 1.0
 
@@ -225,14 +229,16 @@ class Algorithm:
         return {}
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        """Describe the random inputs, ``s.random`` in the objective, of a step on minibatches of
-        these sizes.
+        """Describe the random inputs of a step on minibatches of these sizes.
+
+        The objective finds them in ``s.random``.
         """
         return {}
 
     def prediction_inputs(self, n: int) -> RandomInputs:
-        """Describe the random inputs of :meth:`predict` for ``n`` images; axis 0 of each is the
-        images.
+        """Describe the random inputs of :meth:`predict` for ``n`` images.
+
+        Axis 0 of each is the images.
         """
         return {}
 
@@ -244,8 +250,7 @@ class Algorithm:
         raise NotImplementedError(f"{type(self).__name__} needs an objective")
 
     def per_image(self, s: Prediction) -> Tensor:
-        """Map (n, C, H, W) images to the (n, ...) part of :meth:`predict` that depends on each
-        image alone.
+        """Compute the (n, ...) part of :meth:`predict` that depends on each of n images alone.
 
         A method that predicts groups may implement it. Where many environments show the same
         pictures, each in groups of its own, it is then computed once per picture and reaches
@@ -258,19 +263,22 @@ class Algorithm:
         return s.networks.logits(s.x)
 
     def survey_due(self, step: int) -> bool:
-        """Decide by sizes and static hyperparameters whether to survey the run's training images
-        before this step.
+        """Decide whether to survey the run's training images before this step.
+
+        It may depend on sizes, the step and static hyperparameters only.
         """
         return False
 
     def survey(self, s: Prediction) -> Tensor:
-        """Map (n, C, H, W) training images, without augmentation, to the (n, ...) values that
-        :meth:`digest` needs.
+        """Compute the (n, ...) values of (n, C, H, W) training images that :meth:`digest` needs.
+
+        The images are not augmented.
         """
         raise NotImplementedError(f"{type(self).__name__} needs a survey")
 
     def digest(self, survey: Surveyed) -> dict[str, Tensor]:
-        """Compute the new state after a survey; ordinary code, never mapped by ``vmap``, for one
-        run at a time.
+        """Compute the new state after a survey.
+
+        This is ordinary code for one run at a time, never mapped by ``vmap``.
         """
         raise NotImplementedError(f"{type(self).__name__} needs a digest")

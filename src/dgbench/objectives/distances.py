@@ -1,4 +1,4 @@
-"""Distances between the feature distributions of environments, or of random groups of their rows."""
+"""Distances between the feature distributions of environments or of random groups of rows."""
 
 from __future__ import annotations
 
@@ -14,54 +14,49 @@ from dgbench.batches import EnvBatch
 from dgbench.objectives.step import Integers, Outcome, RandomInputs, Step, penalized
 
 # exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
-LOWEST = -87.0
-LEAST = 1e-30  # squares below are raised to it and have no gradient (DomainBed)
+LEAST_EXPONENT = -87.0
+LEAST_SQUARE = 1e-30  # a square below it is raised to it and has no gradient (DomainBed)
 BANDWIDTHS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
 class MeanKernel(torch.autograd.Function):
-    """Features (N, m), weights of rows (E, N) -> (E, E): the weighted means of a sum of Gaussian
-    kernels.
+    """Weighted means of a sum of Gaussian kernels: features (N, m), weights (E, N) -> (E, E).
 
     The kernel of rows i, j is the sum over the bandwidths g of exp(-g |z_i - z_j|^2). The square is
     expanded in DomainBed's order, |b|^2 - 2 a.b first, since in float32 the diagonal is rounding
     noise times up to 1000.
 
-    Once differentiable, in the features alone. The kernel's slope is made on the way, so that one
-    matrix is kept for the gradient instead of one per bandwidth; on a CPU one run of a stack after
-    the other, whose matrices fit the cache.
+    It can be differentiated once, by the features alone. The kernel's slope is made on the way, so
+    that one matrix is kept for the gradient instead of one per bandwidth; on a CPU one run of a
+    stack after the other, whose matrices fit the cache.
     """
 
     @staticmethod
     def forward(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-        """Compute the means, and the slope at each pair of rows, (N, N); both with a leading axis
-        if ``z`` has one.
+        """Compute the means, and the (N, N) slope at each pair of rows.
 
-        The weights then have that axis, of runs, too, or are the same for every run.
+        Both have a leading axis, of runs, if ``z`` has one. The weights then have it too, or are
+        the same for every run.
         """
-        runs, n = z.view(-1, *z.shape[-2:]), z.shape[-2]
+        n = z.shape[-2]
+        n_groups = weights.shape[-2]
+        runs = z.view(-1, *z.shape[-2:])
         shares = weights.expand(len(runs), *weights.shape[-2:])
-        means, slopes = (
-            z.new_empty(len(runs), *2 * (weights.shape[-2],)),
-            z.new_zeros(len(runs), n, n),
-        )
+        means = z.new_empty(len(runs), n_groups, n_groups)
+        slopes = z.new_zeros(len(runs), n, n)
         size = 1 if z.device.type == "cpu" else len(runs)
-        parts = zip(
-            *(torch.split(values, size) for values in (runs, shares, means, slopes)), strict=True
-        )
-        for x, share, mean, slope in parts:
+        parts = [torch.split(values, size) for values in (runs, shares, means, slopes)]
+        for x, share, mean, slope in zip(*parts, strict=True):
             norms = x.square().sum(2)
-            squares = (
-                torch.baddbmm(norms[:, None], x, x.mT, alpha=-2)
-                .add_(norms[:, :, None])
-                .clamp_min_(LEAST)
-            )
-            total, term = torch.zeros_like(squares), torch.empty_like(squares)
+            squares = torch.baddbmm(norms[:, None], x, x.mT, alpha=-2)
+            squares.add_(norms[:, :, None]).clamp_min_(LEAST_SQUARE)
+            total = torch.zeros_like(squares)
+            term = torch.empty_like(squares)
             for g in bandwidths:
-                torch.mul(squares, -g, out=term).clamp_min_(LOWEST).exp_()
+                torch.mul(squares, -g, out=term).clamp_min_(LEAST_EXPONENT).exp_()
                 total += term
                 slope.sub_(term, alpha=g)
-            slope.masked_fill_(squares <= LEAST, 0)
+            slope.masked_fill_(squares <= LEAST_SQUARE, 0)
             mean.copy_(share @ total @ share.mT)
         return means.view(*z.shape[:-2], *means.shape[1:]), slopes.view(*z.shape[:-2], n, n)
 
@@ -96,8 +91,9 @@ class MeanKernel(torch.autograd.Function):
 
 
 def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> Tensor:
-    """Compute (E, E) weighted means of Gaussian kernels between groups of rows, each row paired
-    with itself included.
+    """Compute the (E, E) weighted means of Gaussian kernels between groups of rows.
+
+    Each row is paired with itself too.
 
     Args:
         z: (N, m) features.
@@ -112,14 +108,18 @@ def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BAN
 def kernel_distance(
     z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS
 ) -> Tensor:
-    """Compute the squared MMD of two groups of rows, K_aa + K_bb - 2 K_ab; ``weights`` is (2, N)."""
+    """Compute the squared MMD of two groups of rows, K_aa + K_bb - 2 K_ab.
+
+    ``weights`` is (2, N).
+    """
     kernel = mean_kernels(z, weights, bandwidths)
     return kernel[0, 0] + kernel[1, 1] - 2 * kernel[0, 1]
 
 
 def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
-    """Average the squared maximum mean discrepancy over the E(E-1)/2 pairs of environments; 0 for
-    one environment.
+    """Average the squared maximum mean discrepancy over the E(E-1)/2 pairs of environments.
+
+    It is 0 for one environment.
 
     Args:
         z: (N, m) features.
@@ -138,12 +138,14 @@ def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
 
 
 def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
-    """Average CORAL's distance of means and covariances over all pairs of environments; 0 for one
-    environment.
+    """Average CORAL's distance of means and covariances over all pairs of environments.
 
-    For each pair: mean_j (difference of means)_j^2 + mean_jk (difference of covariances)_jk^2. The
-    average of (a_i - a_j)^2 over pairs is twice the unbiased variance of the a, which needs no loop
-    over pairs.
+    For each pair it is
+
+        mean_j (difference of means)_j^2 + mean_jk (difference of covariances)_jk^2,
+
+    and 0 for one environment. The average of (a_i - a_j)^2 over pairs is twice the unbiased
+    variance of the a, which needs no loop over pairs.
     """
     if len(batch.sizes) == 1:
         return z.new_zeros(())
@@ -156,17 +158,16 @@ def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the mean, (..., m), and the unbiased covariance, (..., m, m), of the rows of (..., n,
-    m).
-    """
+    """Compute the (..., m) mean and the (..., m, m) unbiased covariance of (..., n, m) rows."""
     center = x.mean(-2)
     centered = x - center[..., None, :]
     return center, centered.mT @ centered / (x.shape[-2] - 1)
 
 
 def _mean_variance(a: Tensor) -> Tensor:
-    """Average all entries' unbiased variances over axis 0; torch's own ``var`` is slow over a
-    leading axis.
+    """Average all entries' unbiased variances over axis 0.
+
+    torch's own ``var`` is slow over a leading axis.
     """
     center = a.mean(0).detach()  # as deviations sum to 0, no gradient goes through it
     variance: Tensor = F.mse_loss(a, center.expand_as(a)) * (len(a) / (len(a) - 1))
@@ -174,24 +175,29 @@ def _mean_variance(a: Tensor) -> Tensor:
 
 
 def moment_distance(z: Tensor, member: Tensor) -> Tensor:
-    """Compute CORAL's distance of means and covariances of two groups of rows, (2, N) ones and
-    zeros.
+    """Compute CORAL's distance of means and covariances of two groups of rows.
 
     A group of less than two rows counts as one of two, so that nothing is divided by zero.
+
+    Args:
+        z: (N, m) features.
+        member: (2, N) ones and zeros.
     """
     count = member.sum(1).clamp_min(2)
     centers = member @ z / count[:, None]
-    centered = [
-        (z - center) * row_mask[:, None]
-        for center, row_mask in zip(centers.unbind(), member.unbind(), strict=True)
-    ]
-    a, b = (u.T @ u / (n - 1) for u, n in zip(centered, count.unbind(), strict=True))
-    return (centers[0] - centers[1]).square().mean() + (a - b).square().mean()
+
+    def covariance(group: int) -> Tensor:
+        centered = (z - centers[group]) * member[group][:, None]
+        return centered.T @ centered / (count[group] - 1)
+
+    gap = (centers[0] - centers[1]).square().mean()
+    return gap + (covariance(0) - covariance(1)).square().mean()
 
 
 def environment_variances(z: Tensor, batch: EnvBatch) -> Tensor:
-    """Compute the (E, m) unbiased variances of (N, m) features within each environment; NaN for one
-    row.
+    """Compute the (E, m) unbiased variances of (N, m) features within each environment.
+
+    They are NaN in an environment of one row.
     """
     if len(set(batch.sizes)) == 1:
         return _variances(z.view(len(batch.sizes), -1, z.shape[1]))
@@ -206,17 +212,15 @@ def _variances(x: Tensor) -> Tensor:
 
 def cuts(sizes: tuple[int, ...]) -> RandomInputs:
     """Describe the random inputs of :func:`two_groups`: one cut of each minibatch."""
-    shape = (len(sizes),)
-    return {
-        "cuts": Integers(
-            shape, "first row of the second group in each minibatch", below=tuple(sizes)
-        )
-    }
+    about = "first row of the second group in each minibatch"
+    return {"cuts": Integers((len(sizes),), about, below=tuple(sizes))}
 
 
 def two_groups(s: Step) -> Tensor:
-    """Split the rows at the cuts of their minibatches: (2, N) ones and zeros, the rows before the
-    cuts and the rest.
+    """Split the rows at the cuts of their minibatches.
+
+    Returns:
+        (2, N) ones and zeros: the rows before the cuts, and the rest.
     """
     position = torch.cat([torch.arange(size, device=s.x.device) for size in s.sizes])
     before = position < s.random["cuts"][s.env]
@@ -224,10 +228,12 @@ def two_groups(s: Step) -> Tensor:
 
 
 def regularized(s: Step, distance: Callable[[Tensor, Tensor], Tensor]) -> Outcome:
-    """Add to the mean risk ``mmd_gamma`` times the groups' distance; 0 if it is NaN or a group has
-    less than two rows.
+    """Add to the mean risk ``mmd_gamma`` times the groups' distance.
+
+    The distance counts as 0 if it is NaN or a group has less than two rows.
 
     Args:
+        s: the step.
         distance: (N, m) features and (2, N) membership -> scalar, finite for every membership.
     """
     z = s.separate_features()
@@ -235,4 +241,5 @@ def regularized(s: Step, distance: Callable[[Tensor, Tensor], Tensor]) -> Outcom
     value = distance(z, member)
     valid = (member.sum(1) > 1).all() & ~value.isnan()
     penalty = torch.where(valid, value, 0.0)
-    return penalized(s.environment_risks(s.networks.classifier(z)).mean(), s.hp.mmd_gamma, penalty)
+    risks = s.environment_risks(s.networks.classifier(z))
+    return penalized(risks.mean(), s.hp.mmd_gamma, penalty)

@@ -23,16 +23,15 @@ def detached(tensors: Tensors) -> dict[str, Tensor]:
 
 
 def inner_product(a: Tensors, b: Tensors) -> Tensor:
-    """Compute the inner product of ``a`` and ``b``, all tensors as one vector; the names are those
-    of the first.
+    """Compute the inner product of ``a`` and ``b``, each with all its tensors as one vector.
+
+    The names are those of ``a``.
     """
     return torch.stack([(value * b[key]).sum() for key, value in a.items()]).sum()
 
 
 def scale_gradient(z: Tensor, factor: Tensor | float) -> Tensor:
-    """Return ``z`` itself, exactly; the gradient that comes back through it is multiplied by
-    ``factor``.
-    """
+    """Return ``z`` itself, exactly, with the gradient that comes back multiplied by ``factor``."""
     return z.detach() + factor * (z - z.detach())
 
 
@@ -67,12 +66,14 @@ def outcome_and_gradient(
     objective: Callable[[BoundNetworks], Outcome],
     keep_statistics: bool = True,
 ) -> tuple[Outcome, dict[str, Tensor]]:
-    """Evaluate an objective on the networks; return its outcome, detached, and the gradient of its
-    loss.
+    """Evaluate an objective on the networks, and the gradient of its loss.
 
     Args:
         nets, params, keep_statistics: as of :func:`risk_and_gradient`.
         objective: with a loss that is to be differentiated; its own ``grads`` are ignored.
+
+    Returns:
+        The outcome and the gradient, both detached.
     """
 
     def parts(bound: BoundNetworks) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
@@ -81,9 +82,8 @@ def outcome_and_gradient(
 
     loss, backward, extras = _differentiable(nets, params, parts, keep_statistics)
     (gradient,) = backward(torch.ones_like(loss), create_graph=False)
-    return Outcome(loss.detach(), detached(extras["logs"]), detached(extras["state"])), detached(
-        gradient
-    )
+    outcome = Outcome(loss.detach(), detached(extras["logs"]), detached(extras["state"]))
+    return outcome, detached(gradient)
 
 
 def environment_gradients(
@@ -125,12 +125,14 @@ def masked_outcome(
     """
     params = detached(s.networks.params(*MODEL))
     risks, gradients = environment_gradients(s.networks, params, s.batch, together)
-    results = {key: masked(g) for key, g in gradients.items()}
-    n = sum(g.numel() for g, _ in results.values())
-    agreeing = torch.stack([share * (g.numel() / n) for g, share in results.values()]).sum()
-    return Outcome(
-        risks.mean(), {"agreeing": agreeing}, grads={key: g for key, (g, _) in results.items()}
-    )
+    followed = {}
+    shares = {}
+    for key, gradient in gradients.items():
+        followed[key], shares[key] = masked(gradient)
+    n = sum(gradient.numel() for gradient in followed.values())
+    parts = [shares[key] * (gradient.numel() / n) for key, gradient in followed.items()]
+    logs = {"agreeing": torch.stack(parts).sum()}
+    return Outcome(risks.mean(), logs, grads=followed)
 
 
 def _risk(bound: BoundNetworks, x: Tensor, y: Tensor) -> Tensor:
@@ -143,8 +145,10 @@ def _differentiable(
     value: Callable[[BoundNetworks], tuple[Tensor, Any]],
     keep_statistics: bool = True,
 ) -> tuple[Tensor, Callable[..., Any], Any]:
-    """Evaluate ``value`` at ``params``; return its result, the function for its gradient, and its
-    auxiliary output.
+    """Evaluate ``value`` at ``params``.
+
+    Returns:
+        Its result, the function for its gradient, and its auxiliary output.
     """
 
     def function(params: Tensors) -> tuple[Tensor, tuple[Tensors, Any]]:
@@ -160,7 +164,11 @@ def _differentiable(
 
 
 def _stack(gradients: Sequence[Tensors]) -> dict[str, Tensor]:
-    return {key: torch.stack([gradient[key] for gradient in gradients]) for key in gradients[0]}
+    """Stack gradients of the same parameters along a new first axis."""
+    stacked = {}
+    for key in gradients[0]:
+        stacked[key] = torch.stack([gradient[key] for gradient in gradients])
+    return stacked
 
 
 def copied(tensors: Tensors) -> dict[str, Tensor]:
@@ -169,35 +177,33 @@ def copied(tensors: Tensors) -> dict[str, Tensor]:
 
 
 def set_statistics(nets: AnyNetworks, moved: Tensors) -> None:
-    """Set the networks' running statistics to ``moved``, copies of them that a forward pass has
-    updated.
+    """Set the networks' running statistics to ``moved``.
+
+    These are copies that a forward pass has updated.
     """
     for key, value in nets.statistics().items():
         value.copy_(moved[key].detach())
 
 
 def saved(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
-    """Copy a network's trainable parameters and running statistics to entries of a state,
-    ``kept/network/tensor``.
+    """Copy a network's trainable parameters and running statistics to entries of a state.
+
+    The entries are called ``kept/network/tensor``.
     """
     return {_entry(key): value.detach().clone() for key, value in _tensors(nets, name).items()}
 
 
 def with_saved(nets: AnyNetworks, name: str, state: Tensors) -> AnyNetworks:
-    """Return the networks with the tensors of ``name`` replaced by those that :func:`saved` put
-    into the state.
-    """
+    """Return the networks with the tensors of ``name`` that :func:`saved` put into the state."""
     return nets.bind({key: state[_entry(key)] for key in _tensors(nets, name)})
 
 
 def _tensors(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
-    statistics = {
-        key: value for key, value in nets.statistics().items() if key.startswith(f"{name}.")
-    }
-    return {
-        **nets.params(name),
-        **{key: value for key, value in statistics.items() if value.is_floating_point()},
-    }
+    tensors = dict(nets.params(name))
+    for key, value in nets.statistics().items():
+        if key.startswith(f"{name}.") and value.is_floating_point():
+            tensors[key] = value
+    return tensors
 
 
 def _entry(key: str) -> str:

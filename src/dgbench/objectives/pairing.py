@@ -40,15 +40,19 @@ def pair_rows(batch: EnvBatch, first: Tensor, second: Tensor) -> Pairs:
 
 
 def cyclic_pairs(batch: EnvBatch, permutation: Tensor) -> Pairs:
-    """Form DomainBed's pairs P(n): with the (E,) permutation p, environment p_i beside p_(i+1 mod
-    E).
+    """Form DomainBed's pairs P(n).
+
+    With the (E,) permutation p, environment p_i stands beside p_(i+1 mod E).
     """
     return pair_rows(batch, permutation, permutation.roll(-1))
 
 
 def shuffle_second(pairs: Pairs, keys: Tensor) -> Pairs:
-    """Permute the second side of every pair within its counting rows, by (P, L) uniform random
-    ``keys``.
+    """Permute the second side of every pair within the rows that count.
+
+    Args:
+        pairs: P pairs of environments.
+        keys: (P, L) uniform random numbers in [0, 1), by which rows are sorted.
     """
     # keys lie in [0, 1): the padding, at 2, sorts behind every row that counts
     order = torch.where(pairs.weight > 0, keys, 2.0).argsort(-1)
@@ -81,9 +85,7 @@ def partners(matches: Tensor, u: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Half:
-    """Some rows of a minibatch: images, labels, and for every image another of its class and
-    environment.
-    """
+    """Some rows of a minibatch, and for each image another of its class and environment."""
 
     x: Tensor
     y: Tensor
@@ -91,16 +93,18 @@ class Half:
 
 
 def halves(batch: EnvBatch, u: Tensor) -> tuple[Half, Half]:
-    """Cut every environment's rows into the first half and the next as many; a single row is in
-    both.
+    """Cut every environment's rows into the first half and the next as many.
+
+    A single row is in both halves.
 
     Args:
         batch: minibatches of all environments.
         u: (2, :func:`half_size`) uniform random numbers in [0, 1), which choose the other images.
     """
     lengths = [max(1, size // 2) for size in batch.sizes]
+    firsts = [0] * len(lengths)
     seconds = [min(n, size - n) for n, size in zip(lengths, batch.sizes, strict=True)]
-    return _half(batch, [0] * len(lengths), lengths, u[0]), _half(batch, seconds, lengths, u[1])
+    return _half(batch, firsts, lengths, u[0]), _half(batch, seconds, lengths, u[1])
 
 
 def half_size(sizes: Sequence[int]) -> int:
@@ -113,5 +117,8 @@ def _half(batch: EnvBatch, starts: Sequence[int], lengths: Sequence[int], u: Ten
         parts = zip(batch.split(values), starts, lengths, strict=True)
         return torch.cat([part[start : start + n] for part, start, n in parts])
 
-    x, y, env = rows(batch.x), rows(batch.y), rows(batch.env)
-    return Half(x, y, x[partners((y[:, None] == y) & (env[:, None] == env), u)])
+    x = rows(batch.x)
+    y = rows(batch.y)
+    env = rows(batch.env)
+    matches = (y[:, None] == y) & (env[:, None] == env)
+    return Half(x, y, x[partners(matches, u)])

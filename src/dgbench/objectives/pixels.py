@@ -40,8 +40,9 @@ def quantized(u: Tensor) -> Tensor:
 
 
 def amplitude_mix(u: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
-    """Mix the Fourier amplitudes of images with those of another row, keep the phases, and clip to
-    [0, 1].
+    """Mix the Fourier amplitudes of images with those of other rows, and keep the phases.
+
+    The result is clipped to [0, 1].
 
     Args:
         u: (N, C, H, W) in [0, 1].
@@ -49,7 +50,8 @@ def amplitude_mix(u: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
         weight: (N,) of the partner's amplitudes; the row's own get the rest.
     """
     spectrum = torch.fft.rfft2(u)
-    amplitude, share = spectrum.abs(), weight[:, None, None, None]
+    amplitude = spectrum.abs()
+    share = weight[:, None, None, None]
     mixed = (1 - share) * amplitude + share * amplitude[partner]
     images: Tensor = torch.fft.irfft2(torch.polar(mixed, spectrum.angle()), s=u.shape[-2:])
     return images.clamp(0, 1)

@@ -1,5 +1,6 @@
-"""Sharpness-aware training around an objective: its gradient here and at raised weights, and an
-update from both.
+"""Sharpness-aware training around an objective.
+
+Its gradient is taken here and at raised weights, and the update is made from both.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ EPSILON = 1e-12
 
 @dataclass(frozen=True)
 class SAM:
-    """theta' = theta + rho g / |g|; the update follows g', the gradient at theta' (Foret et al.,
-    2021).
+    """Climb to the worst weights nearby and follow the gradient there (Foret et al., 2021).
 
+    The climb leads to theta' = theta + rho g / |g|; the update follows g', the gradient at theta'.
     Where g is 0 the original divides by 0; here 1e-12 is added to |g|. The loss is that at theta',
     and the pass there moves running statistics of BatchNorm a second time.
     """
@@ -43,11 +44,10 @@ class SAM:
 
 @dataclass(frozen=True)
 class GSAM(SAM):
-    """SAM that also narrows the gap between the losses at theta and theta' (Zhuang et al., 2022;
-    the code of SAGM).
+    """SAM that also narrows the gap between the losses at theta and theta'.
 
     The update follows g' - alpha (g - (g . g' / |g'|^2) g'). The loss is that at theta; the pass at
-    theta' leaves running statistics alone.
+    theta' leaves running statistics alone. (Zhuang et al., 2022; the code of SAGM.)
     """
 
     alpha: Tensor | float = 0.1  #: weight of that gap
@@ -62,11 +62,10 @@ class GSAM(SAM):
 
 @dataclass(frozen=True)
 class SAGM(SAM):
-    """Match the gradients at theta and theta' = theta + (rho / |g| - alpha) g (Wang et al., 2023;
-    its code).
+    """Match the gradients at theta and theta' (Wang et al., 2023; its code).
 
-    The update follows (g + g') / 2. The loss is that at theta; the pass at theta' leaves running
-    statistics alone.
+    The climb leads to theta' = theta + (rho / |g| - alpha) g; the update follows (g + g') / 2. The
+    loss is that at theta; the pass at theta' leaves running statistics alone.
     """
 
     alpha: Tensor | float = 0.001  #: how much of g the climb is shortened by
@@ -82,21 +81,21 @@ class SAGM(SAM):
 
 @dataclass(frozen=True)
 class Sharpened:
-    """An objective that is evaluated twice, with the same random inputs; two with equal fields are
-    equal.
+    """An objective that is evaluated twice, with the same random inputs.
 
-    Dropout draws masks of its own for each pass. Weight decay is the optimizer's alone and not in
-    g. State and logs are those of the first pass.
+    Two with equal fields are equal. Dropout draws masks of its own for each pass. Weight decay is
+    the optimizer's alone and not in g. State and logs are those of the first pass.
     """
 
     method: SAM  #: how to climb and what to follow
     objective: UpdateFunction  #: whose gradient is followed
     names: Sequence[str]  #: of the parameters that step; g is over these, and only they are raised
-    ascent: UpdateFunction | None = None  #: whose gradient leads to theta'; None is ``objective``
+    ascent: UpdateFunction | None = None  #: whose gradient leads to theta'; None: ``objective``
 
     def __call__(self, s: Step) -> Outcome:
         values = detached(s.networks.params())  # of the other parameters, too, no graph is kept
-        nets, params = s.networks.bind(values), {name: values[name] for name in self.names}
+        nets = s.networks.bind(values)
+        params = {name: values[name] for name in self.names}
         outcome, g = self._pass(s, nets, params, self.ascent or self.objective)
         norm = inner_product(g, g).sqrt()
         length = self.method.length(norm)

@@ -1,5 +1,4 @@
-"""What an objective is given and what it returns; the risks and schedules that most objectives
-start from.
+"""What an objective is given and what it returns, and the risks that most objectives start from.
 
 An objective draws nothing: it names the random inputs that it needs, and whoever trains it draws
 them from a generator of its own, in the order in which they are declared, or puts other numbers in
@@ -24,19 +23,18 @@ from dgbench.errors import ConfigError
 
 
 class Hyperparameters(dict[str, Tensor]):
-    """0-dimensional tensors by name: ``hp.vrex_lambda``, or ``hp["lambda"]`` where a name is no
-    identifier.
+    """0-dimensional tensors by name.
+
+    Write ``hp.vrex_lambda``, or ``hp["lambda"]`` if a name is no identifier. A name that ``dict``
+    itself has is reached by ``hp["values"]`` only.
     """
 
-    def __getattr__(
-        self, name: str
-    ) -> Tensor:  # a name that dict itself has is reached by hp["values"] only
+    def __getattr__(self, name: str) -> Tensor:
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(
-                f"there is no hyperparameter {name}; known: {', '.join(self)}"
-            ) from None
+            known = ", ".join(self)
+            raise AttributeError(f"there is no hyperparameter {name}; known: {known}") from None
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,8 @@ class Outcome:
     """What an objective returns for one update of one step."""
 
     loss: Tensor  #: scalar to differentiate with respect to the parameters of the update's groups
-    #: detached scalars worth watching, which loggers show; never used for selection. Where none is
-    #: on they are dropped, so they must come out of what is computed anyway.
+    #: detached scalars worth watching, which loggers show; never used for selection. Without a
+    #: logger they are dropped, so they must come out of what is computed anyway.
     logs: Tensors = field(default_factory=dict)
     #: the algorithm's new state; keys left out keep their value
     state: Tensors = field(default_factory=dict)
@@ -96,8 +94,9 @@ class Step:
 
     @property
     def drawn(self) -> Tensor | None:
-        """(E,) numbers of the step's environments among all that are trained on; None where it has
-        all of them.
+        """(E,) numbers of the step's environments among all that are trained on.
+
+        None if the step has all of these.
         """
         return self.batch.drawn
 
@@ -137,8 +136,9 @@ class Step:
         return self.features()
 
     def separate_logits(self) -> Tensor:
-        """Compute (N, K) logits as of one forward pass per environment; see
-        :meth:`separate_features`.
+        """Compute (N, K) logits as of one forward pass per environment.
+
+        See :meth:`separate_features`.
         """
         return self.networks.classifier(self.separate_features())
 
@@ -147,8 +147,10 @@ class Step:
         return F.cross_entropy(logits, self.y)
 
     def environment_risks(self, logits: Tensor | None = None) -> Tensor:
-        """Compute R_e, the (E,) mean cross entropies of (N, K) logits, or else :meth:`logits`, in
-        the environments.
+        """Compute R_e, the (E,) mean cross entropies in the environments.
+
+        Args:
+            logits: (N, K); by default those of :meth:`logits`.
         """
         return environment_risks(self.logits() if logits is None else logits, self.batch)
 
@@ -163,14 +165,15 @@ class Prediction:
     hp: Hyperparameters
     state: Tensors
     random: Tensors  #: the random inputs that the algorithm declared for predictions
-    #: (n, ...) what :meth:`Algorithm.per_image` made of the images; None where it was not called
+    #: (n, ...) what :meth:`Algorithm.per_image` made of the images; None if it was not called
     per_image: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Surveyed:
-    """What :meth:`Algorithm.digest` is given: all M training images of one run, environment by
-    environment.
+    """All M training images of one run, in the order of environments, for a digest.
+
+    See :meth:`Algorithm.digest`.
     """
 
     rows: Tensor  #: (M, ...) what :meth:`Algorithm.survey` made of them
@@ -208,15 +211,17 @@ Count = TypeVar("Count", int, Tensor)
 
 
 def epoch_of(step: Count, epochs: int, n_steps: int) -> Count:
-    """Compute the number, from 0, of the epoch that a step belongs to, if ``n_steps`` steps are
-    ``epochs`` epochs.
+    """Compute the number, from 0, of the epoch that a step belongs to.
+
+    ``n_steps`` steps are ``epochs`` epochs.
     """
     return step * epochs // max(n_steps, 1)
 
 
 def dropped(step: int, share: float, n_steps: int) -> float:
-    """Return the learning rate's factor: 0.1 after this share of the steps, else 1; with a share of
-    1, always 1.
+    """Return the learning rate's factor: 0.1 after this share of the steps, else 1.
+
+    With a share of 1 it is always 1.
     """
     return 0.1 if share < 1 and step >= share * n_steps else 1.0
 
@@ -294,8 +299,9 @@ class Permutation(RandomInput):
 
 @dataclass(frozen=True)
 class CrossPermutation(RandomInput):
-    """Partners from the other half: with 2 n the length of the last axis, each half is a
-    permutation of the other.
+    """Partners from the other half of the last axis.
+
+    With 2 n the length of that axis, each half is a permutation of the other.
     """
 
     def draw(self, rng: np.random.Generator, steps: int) -> np.ndarray:

@@ -29,10 +29,11 @@ def distances(images: Tensor, x: Tensor) -> Tensor:
 
 
 def semantics(featurizer: Callable[..., Any], x: Tensor, parts: str) -> tuple[Tensor, Tensor]:
-    """Compute the (n, m) features of (n, C, H, W) images, and what a decoder takes for their
-    semantics.
+    """Compute the (n, m) features of n images, and what a decoder takes for their semantics.
 
     Args:
+        featurizer: maps images to features.
+        x: (n, C, H, W) images.
         parts: ``none``: the features; ``pooled``: (n, 4 m), each repeated; ``map``: (n, 4 m), each
             channel's maxima over four horizontal bands of the last map.
     """
@@ -44,10 +45,11 @@ def semantics(featurizer: Callable[..., Any], x: Tensor, parts: str) -> tuple[Te
 
 
 def discrimination_loss(discriminator: Discriminator, fake: Tensor, real: Tensor) -> Tensor:
-    """Sum over scales mean D(fake)^2 + mean (D(real) - 1)^2 + 0.01 mean_i |d sum D(real) / d
-    real_i|^2.
+    """Compute the loss of a discriminator, which can be differentiated by its parameters.
 
-    Differentiable by the discriminator's parameters, the last term too.
+    It is the sum over scales of
+
+        mean D(fake)^2 + mean (D(real) - 1)^2 + 0.01 mean_i |d sum D(real) / d real_i|^2.
     """
 
     def totals(x: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -59,21 +61,19 @@ def discrimination_loss(discriminator: Discriminator, fake: Tensor, real: Tensor
         backward(row, create_graph=True)[0]
         for row in torch.eye(len(outputs), dtype=sums.dtype, device=sums.device)
     ]
-    return torch.stack([
-        d_fake.square().mean() + (d_real - 1).square().mean()
-        + GRADIENT_WEIGHT * slope.flatten(1).square().sum(1).mean()
-        for d_fake, d_real, slope in zip(discriminator(fake), outputs, slopes, strict=True)
-    ]).sum()  # fmt: skip
+    losses = []
+    for d_fake, d_real, slope in zip(discriminator(fake), outputs, slopes, strict=True):
+        loss = d_fake.square().mean() + (d_real - 1).square().mean()
+        losses.append(loss + GRADIENT_WEIGHT * slope.flatten(1).square().sum(1).mean())
+    return torch.stack(losses).sum()
 
 
 def deception_loss(discriminator: Discriminator, fakes: Sequence[Tensor]) -> Tensor:
     """Sum over batches of images and over scales 2 mean (D(fake) - 1)^2."""
-    return (
-        2
-        * torch.stack(
-            [(output - 1).square().mean() for fake in fakes for output in discriminator(fake)]
-        ).sum()
-    )
+    losses = []
+    for fake in fakes:
+        losses += [(output - 1).square().mean() for output in discriminator(fake)]
+    return 2 * torch.stack(losses).sum()
 
 
 def swapped(
@@ -92,23 +92,20 @@ def swapped(
     """
     v = [nets.translator(gray(x), evaluate=evaluate) for x in (a, b)]
     f = [semantics(nets.initial_featurizer, x, parts)[1] for x in (a, b)]
-    return (
-        nets.translator(v[1], f[0], evaluate=evaluate),
-        nets.translator(v[0], f[1], evaluate=evaluate),
-        v,
-        f,
-    )
+    x_ba = nets.translator(v[1], f[0], evaluate=evaluate)
+    x_ab = nets.translator(v[0], f[1], evaluate=evaluate)
+    return x_ba, x_ab, v, f
 
 
 def late_weight(update: Tensor, begin: Tensor, first: Tensor, slope: Tensor, top: Tensor) -> Tensor:
-    """Compute a weight in update 1, 2, ...: ``first``, rising after ``begin`` to ``top``; 0 if 0
-    one update before.
+    """Compute a weight in update 1, 2, ...: ``first``, rising after ``begin`` to ``top``.
+
+    It is 0 if it was 0 one update before.
     """
 
     def weight(k: Tensor) -> Tensor:
-        return torch.where(
-            k > begin, torch.minimum(first + slope * (k - begin.floor()), top), first
-        )
+        risen = first + slope * (k - begin.floor())
+        return torch.where(k > begin, torch.minimum(risen, top), first)
 
     return torch.where(weight(update - 1) == 0, 0.0, weight(update))
 
@@ -116,8 +113,9 @@ def late_weight(update: Tensor, begin: Tensor, first: Tensor, slope: Tensor, top
 def cycled(
     nets: AnyNetworks, x_ba: Tensor, x_ab: Tensor, parts: str, learns: Tensor
 ) -> tuple[list[Tensor], AnyNetworks]:
-    """Swap once more the images that :func:`swapped` made; ideally, this gives back those that it
-    was given.
+    """Swap once more the images that :func:`swapped` made.
+
+    Ideally, this gives back the images that it was given.
 
     Args:
         nets: the networks, whose own statistics do not change.
@@ -133,14 +131,12 @@ def cycled(
     images = []
     for semantic, varied in ((x_ba, x_ab), (x_ab, x_ba)):
         before = nets.statistics()
-        moved, fixed = copied(before), copied(before)
+        moved = copied(before)
         live = nets.bind(moved).translator(gray(varied.detach()))
-        constant = nets.bind({**fixed, **detached(nets.params("translator"))}).translator(
-            gray(varied), evaluate=True
-        )
-        nets = nets.bind(
-            {key: torch.where(learns, moved[key], value) for key, value in before.items()}
-        )
+        fixed = nets.bind({**copied(before), **detached(nets.params("translator"))})
+        constant = fixed.translator(gray(varied), evaluate=True)
+        left = {key: torch.where(learns, moved[key], value) for key, value in before.items()}
+        nets = nets.bind(left)
         f = semantics(nets.initial_featurizer, semantic.detach(), parts)[1]
         images.append(nets.translator(torch.where(learns, live, constant), f))
     return images, nets

@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dgbench.configuration import CONF, CONFIG_DIR, command_words, quoted_word
+from dgbench.configuration import CONF, CONFIG_DIR, command_words, config_options, quoted_word
 from dgbench.errors import LESS_MEMORY, DgbenchError, is_out_of_memory, reason_of
 from dgbench.plan.keys import content_of_file, keys_of_file, nested_keys, owners_of, package_of
 from dgbench.plan.names import in_our_names
@@ -30,6 +30,13 @@ LEFT = {
         "report",
         "reproduce",
     ): "identity.json of a run has the command that made it, see docs/how_to/search.md",
+}
+
+#: key that an earlier version of a choice had -> what to use
+LEFT_KEYS = {
+    ("report", "leaderboard", "shifts_from"): (
+        "report.shifts={DATASET: diversity} names the kinds of shift, which report=shift estimates"
+    ),
 }
 
 
@@ -203,6 +210,9 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
             f"{group} is no group of {' '.join(command_words(root))}; its groups are "
             f"{', '.join(sorted(groups(root)))}"
         )
+    left = LEFT_KEYS.get((group, str(chosen.get(group)), sub))
+    if left:
+        return f"{key} is of an earlier version of {group}={chosen[group]}: {left}"
     table = [
         word for word in words if word.startswith("import.path=") and word.endswith(TABLE_ENDINGS)
     ]
@@ -216,6 +226,8 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
         return f"key {key} is unknown; {listed}"
     if not sub or not options(group):
         return f"key {key} is unknown; {_similar_key_question(key, keys)}{SEE}"
+    if own_file := _own_file(group, words):
+        return _not_of_own_file(group, sub, own_file)
     subkeys = list(nested_keys(config.get(group), ""))
     close = get_close_matches(sub, subkeys, n=1)
     owners = owners_of(group, sub)
@@ -244,6 +256,27 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
         listed = f"for its keys {SEE}"
     belongs = f", and {sub} belongs to {', '.join(owners)}" if owners else ""
     return f"{group}={chosen.get(group) or 'null'} has no key {sub}; {meant}{listed}{belongs}"
+
+
+def _own_file(group: str, words: Sequence[str]) -> Path | None:
+    """Find the file of the user's own that was chosen for a group; None where dgbench's was."""
+    folder = config_options(words)
+    names = [word.partition("=")[2] for word in words if word.partition("=")[0] == group]
+    if not folder or not names:
+        return None
+    file = Path(folder[-1].rpartition("=")[2], group, f"{names[-1]}.yaml")
+    return file if file.is_file() else None
+
+
+def _not_of_own_file(group: str, key: str, file: Path) -> str:
+    """Explain that a file of the user's own lacks a key, with those that it has."""
+    names = [name for name in keys_of_file(file) if "." not in name and not name.startswith("_")]
+    close = get_close_matches(key, names, n=1)
+    meant = f"did you mean {group}.{close[0]}? " if close else ""
+    return (
+        f"{group}={file.stem} has no key {key}; {meant}{file} has "
+        f"{', '.join(sorted(names)) or 'none'}"
+    )
 
 
 def _listed_siblings(key: str, keys: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ _SWITCHES = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
-class Entry:
+class DeclaredHparam:
     """One hyperparameter as its file declares it."""
 
     #: a value, or ``{small: ..., large: ...}``, which may have ``datasets: {NAME: ...}`` too
@@ -62,14 +62,14 @@ class Entry:
     of_features: bool = False
 
 
-def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
+def entry_of(declared: Any, name: str = "a hyperparameter") -> DeclaredHparam:
     """Read the entry of a file for ``name``, in either form.
 
     Raises:
         ConfigError: a long entry with other keys.
     """
     if not (isinstance(declared, Mapping) and "default" in declared):
-        return Entry(declared)
+        return DeclaredHparam(declared)
     unknown = set(declared) - {"default", "range", "help", "phase", "of_features"}
     if unknown:
         raise ConfigError(
@@ -79,10 +79,10 @@ def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
         )
     allowed, meaning = (str(declared.get(key) or "") for key in ("range", "help"))
     phase, of_features = (declared.get(key) is True for key in ("phase", "of_features"))
-    return Entry(declared["default"], allowed, meaning, phase, of_features)
+    return DeclaredHparam(declared["default"], allowed, meaning, phase, of_features)
 
 
-def checked(name: str, value: Any, entry: Entry) -> Any:
+def checked(name: str, value: Any, entry: DeclaredHparam) -> Any:
     """Return the value if it lies in its range; without one it must be a number, unless the default
     is text or a bool.
 

@@ -30,7 +30,7 @@ NO_RESULT: Mapping[str, str] = {
     "plan": "prints, trains nothing",
     "retry": "which runs are trained now",
     "wait": "whether a command stays until its jobs have ended",
-    "sweep": "how jobs are packed and split",
+    "sweep": "how jobs are packed",
     "card": "which GPU plans tell hours of",
     "per_dataset": "what presets look up for a dataset; it counts where it lands",
     "per_algorithm": "what presets look up for an algorithm; it counts where it lands",

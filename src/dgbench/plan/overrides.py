@@ -38,10 +38,21 @@ MOVED = {
     "execution.max_members": "execution.max_runs",
     "sweep.members_per_job": "sweep.runs_per_job",
 }
+#: key, or key with its value, that an earlier version had -> what to use
+LEFT = {
+    "plan=probe": "write plan=true, whose times are those of runs that trained in these folders",
+    "sweep.hours_per_job": (
+        "sweep.runs_per_job=N packs short jobs of a queue, and values with commas, e.g. seed=0,1 "
+        "or protocol.folds=[0],[1], make more and shorter ones"
+    ),
+    "report.shifts_estimator": "report.shifts={DATASET: diversity} names the kinds of shift",
+}
 SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose several
 #: groups whose choice rows name; a folder of pictures may be that of a dataset which is known by
 #: another file
 LABELS = {"algorithm", "averaging", "backbone", "head", "init", "protocol", "sharpness", "tuning"}
+#: keys that every report takes, whether or not its file has them
+OF_EVERY_REPORT = ("report.wandb", "report.wandb_project")
 MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
 
 _EASY = re.compile(r"[\w./+ -]*", re.ASCII)
@@ -69,7 +80,7 @@ def quoted(text: str) -> str:
     """Quote any text for Hydra's override grammar: in single quotes, with the backslashes that it
     needs.
     """
-    escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", text)
+    escaped = re.sub(r"(?<!\\)(\\*)'", lambda match: match[1] * 2 + r"\'", text)
     trailing = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * trailing}'"
 
@@ -197,13 +208,20 @@ def _open(word: str, command: str) -> str:
         return word
     chosen = key.startswith("hparams.") and key.split(".")[1] not in SEARCH_KEYS
     of_train = chosen or key == "grid" or key.startswith("grid.")
-    opens = takes_new_keys(key, word.partition("=")[2]) or (of_train and command == "train")
+    opens = (
+        takes_new_keys(key, word.partition("=")[2])
+        or (of_train and command == "train")
+        or (key in OF_EVERY_REPORT and command == "report")
+    )
     return f"++{word}" if opens else word
 
 
 def _check_word(word: str, key: str) -> None:
     """Refuse a word that Hydra would take for something else, or answer with an obscure error."""
     value, choices = word.partition("=")[2], options(key)
+    left = LEFT.get(key) or LEFT.get(word.lstrip("+"))
+    if left:
+        raise ConfigError(f"{word} is of an earlier version: {left}")
     if not key:
         raise ConfigError(f"{word} names no key; write KEY=VALUE")
     if value.startswith("="):

@@ -211,7 +211,7 @@ class Named(Open):
     name: FileName = "name"
 
 
-class Rule(Open):
+class AveragingRuleKeys(Open):
     """How weights are averaged."""
 
     start: Annotated[AtLeast1, Refusal("is not a step", "give 1 or more, 100 is published")] = 100
@@ -229,10 +229,10 @@ class Rule(Open):
     ] = 500
 
 
-class Averaging(Named):
+class AveragingKeys(Named):
     """Keys of ``conf/averaging``."""
 
-    rule: Rule = Rule()
+    rule: AveragingRuleKeys = AveragingRuleKeys()
 
 
 class Sharpness(Named):
@@ -244,7 +244,7 @@ class Sharpness(Named):
     alpha: Annotated[NotNegative, Refusal("is not a number >= 0", "give one")] = 0.1
 
 
-class Algorithm(Named):
+class AlgorithmKeys(Named):
     """Keys of ``conf/algorithm``, less its hyperparameters."""
 
     objective: Annotated[
@@ -353,9 +353,6 @@ class Sweep(Keys):
     """Keys below ``sweep``."""
 
     runs_per_job: Annotated[AtLeast1 | None, _ONE_OR_NULL] = None
-    hours_per_job: Annotated[
-        Positive | None, Refusal("is not a number > 0", "give one, e.g. 2 or 0.5, or null")
-    ] = None  # fmt: skip
 
 
 Peak = Annotated[Positive, Refusal("is not a number > 0", "give TFLOP/s")]
@@ -432,10 +429,7 @@ class Configuration(Keys):
         AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "0 is a seed like any other")
     ] = 0
     seed_moves: Moved = ALL
-    plan: Annotated[
-        bool | Literal["probe"],
-        Refusal("is unknown", "write plan=true, or plan=probe to clock what never ran"),
-    ] = False
+    plan: Switch = False
     retry: Literal["all", "failed", "none"] = "all"
     wait: Switch = True
     grid: Annotated[
@@ -445,9 +439,9 @@ class Configuration(Keys):
     card: Card | None = None
     trainer: TrainerSettings | None = None
     tuning: TuningSettings | None = None
-    averaging: Averaging | None = None
+    averaging: AveragingKeys | None = None
     sharpness: Sharpness | None = None
-    algorithm: Algorithm | None = None
+    algorithm: AlgorithmKeys | None = None
     backbone: Backbone | None = None
     head: Head | None = None
     init: Init | None = None

@@ -43,10 +43,10 @@ from dgbench.seeding import ALL
 from dgbench.validation import shown
 
 T = TypeVar("T")
-KEPT = 256  # sets of hyperparameters that are remembered
-TABLES = 4  # more studies in one job than this get a line each
+MOST_REMEMBERED = 256  # sets of hyperparameters that are remembered
+MOST_SHOWN_WHOLE = 4  # more studies in one job than this get a line each
 #: what the studies of a command have in common
-ALIKE = HOW - {"paths"} | {
+SHARED_BY_STUDIES = HOW - {"paths"} | {
     "grid",
     "paths.output_dir",
 }
@@ -64,7 +64,7 @@ def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     """
     lists = {key: values for key, values in dict(leaves(grid)).items() if values not in (None, {})}
     for key, values in lists.items():
-        if {key, key.partition(".")[0]} & ALIKE:
+        if {key, key.partition(".")[0]} & SHARED_BY_STUDIES:
             raise ConfigError(
                 f"grid.{key} sets what all studies of a command have in common; write {key}=VALUE"
             )
@@ -278,7 +278,9 @@ class Planner:
         settings = self._once("settings", alike, lambda: TrainerSettings(**config["trainer"]))
         check_labels(config, settings)
         shared = self._once("shared", alike, lambda: shared_parts(config, dataset.info, settings))
-        if len(self._made["hparams"]) >= KEPT:  # random draws, each with values of its own
+        if (
+            len(self._made["hparams"]) >= MOST_REMEMBERED
+        ):  # random draws, each with values of its own
             self._made["hparams"].clear()
         asked = f"{alike}\n{composed.text('hparams', 'algorithm', 'protocol')}"
         trained_on = dict.fromkeys(env for fold in folds for env in fold.training)
@@ -458,7 +460,7 @@ def planned_studies(command: Command) -> list[PlannedStudy]:
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandEnd:
     """How a command ended."""
 
     folders: Sequence[Path] = ()  #: run folders of all its studies
@@ -471,8 +473,12 @@ class Ended:
             RunsFailedError: something did.
         """
         if self.failed:
-            tail = f" and of {len(self.failed) - TABLES} more" if len(self.failed) > TABLES else ""
+            tail = (
+                f" and of {len(self.failed) - MOST_SHOWN_WHOLE} more"
+                if len(self.failed) > MOST_SHOWN_WHOLE
+                else ""
+            )
             raise RunsFailedError(
-                f"{'; '.join(self.failed[:TABLES])}{tail} failed; see log.txt and status in its "
+                f"{'; '.join(self.failed[:MOST_SHOWN_WHOLE])}{tail} failed; see log.txt and status in its "
                 "folder, correct the cause and start the same command again"
             )

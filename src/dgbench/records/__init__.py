@@ -1,4 +1,4 @@
 """Everything that a run leaves on disk: rows, status, locks, and files that are written whole.
 
-No torch.
+Imports no torch.
 """

@@ -1,5 +1,4 @@
-"""What a command leaves of its plan: ``planned.json`` in a study, and in ``.jobs`` the jobs of a
-sweep and their runs.
+"""What a command leaves of its plan: ``planned.json`` in a study, and in ``.jobs`` a sweep's jobs.
 
 A job of a sweep makes its run folders when it begins. Until then, in a queue or where the sweep was
 ended before its turn, only ``expected.json`` tells of it. When it comes to its end it leaves a
@@ -25,7 +24,6 @@ from dgbench.records.status import FAILED, is_done, read_status
 
 JOBS = ".jobs"
 EXPECTED_FILE = "expected.json"
-PARTS = f"{JOBS}/*.parts.json"  #: in the folder of a sweep, of jobs that were split
 
 
 class JobPlace(NamedTuple):
@@ -45,7 +43,7 @@ class JobPlace(NamedTuple):
             self._write("json", [os.path.relpath(run, self.parent) for run in runs])
 
     def runs(self) -> list[Path] | None:
-        """Read the folders of its runs, if the job came to its end; None where it never did."""
+        """Read the folders of its runs, or return None if the job never came to its end."""
         try:
             return [self.parent / str(run) for run in read_json(self.file("json"))]
         except (OSError, ValueError, TypeError):
@@ -58,30 +56,17 @@ class JobPlace(NamedTuple):
             return True
         if retry == "failed":
             return any(read_status(run).word == FAILED for run in runs)
-        return any(
-            not is_done(run) and not (retry == "none" and read_status(run).word == FAILED)
-            for run in runs
-        )
-
-    def keep_parts(self, parts: Sequence[Sequence[str]]) -> None:
-        """Remember the split of the job, and what each part adds to its overrides: the same command
-        has the same parts.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        self._write("parts.json", [list(words) for words in parts])
-
-    def parts(self) -> list[list[str]]:
-        """Read what each of its parts adds to its overrides; empty where the job was never split."""
-        try:
-            return [[str(word) for word in words] for words in read_json(self.file("parts.json"))]
-        except (OSError, ValueError, TypeError):
-            return []
+        for run in runs:
+            if is_done(run):
+                continue
+            if retry != "none" or read_status(run).word != FAILED:
+                return True
+        return False
 
     def file(self, kind: str) -> Path:
-        """Return the path of one of its files; ``log`` keeps what the job prints where several run
-        at a time.
+        """Return the path of one of its files.
+
+        ``log`` keeps what the job prints if several run at a time.
         """
         return self.parent / JOBS / f"{self.key}.{kind}"
 
@@ -91,8 +76,9 @@ class JobPlace(NamedTuple):
 
 
 def expect_jobs(places: Iterable[JobPlace], command: str) -> None:
-    """Record the jobs that a command, as typed, means to run; forget those that it named before or
-    that ended.
+    """Record the jobs that a command, as typed, means to run.
+
+    Those that it named before or that ended are forgotten.
 
     Raises:
         OSError: it cannot be written.
@@ -105,13 +91,10 @@ def expect_jobs(places: Iterable[JobPlace], command: str) -> None:
 
 
 def forget_jobs(parents: Iterable[Path], command: str) -> None:
-    """Forget the jobs of a command, as typed, in these folders, once it has told how each of them
-    ended.
-    """
+    """Forget the jobs of a command, as typed, in these folders, once it has told how they ended."""
     for parent in parents:
-        with suppress(
-            OSError
-        ):  # a full disk: they stay expected, and the same command finds them done
+        # on a full disk they stay expected, and the same command finds them done
+        with suppress(OSError):
             _replace(parent, [], command)
 
 
@@ -121,16 +104,12 @@ def _replace(parent: Path, keys: list[str], command: str) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder / f".{EXPECTED_FILE}.lock"):
-        try:
-            other_jobs = {
-                key: typed for key, typed in unended_jobs(parent).items() if typed != command
-            }
-        except (OSError, ValueError):  # none yet, or cut short
-            other_jobs = {}
-        write_whole(
-            folder / EXPECTED_FILE,
-            json.dumps({**other_jobs, **dict.fromkeys(keys, command)}, indent=1) + "\n",
-        )
+        jobs = {}
+        with suppress(OSError, ValueError):  # none yet, or cut short
+            jobs = unended_jobs(parent)
+        kept = {key: typed for key, typed in jobs.items() if typed != command}
+        expected = {**kept, **dict.fromkeys(keys, command)}
+        write_whole(folder / EXPECTED_FILE, json.dumps(expected, indent=1) + "\n")
 
 
 def unended_jobs(parent: Path) -> dict[str, str]:
@@ -143,10 +122,10 @@ def unended_jobs(parent: Path) -> dict[str, str]:
     jobs = read_json(parent / JOBS / EXPECTED_FILE)
     if not (isinstance(jobs, dict) and all(isinstance(typed, str) for typed in jobs.values())):
         raise ValueError("no list of jobs")
-    # a job that was split ends when its parts do, which are expected themselves
-    ended = {
-        name.removesuffix(".json").removesuffix(".parts") for name in os.listdir(parent / JOBS)
-    }
+    # an earlier version split jobs into parts, which are expected themselves
+    ended = set()
+    for name in os.listdir(parent / JOBS):
+        ended.add(name.removesuffix(".json").removesuffix(".parts"))
     return {key: command for key, command in jobs.items() if key not in ended}
 
 

@@ -1,7 +1,7 @@
-"""Say when a run is evaluated and on what, and so which rows it has when it is finished.
+"""When a run is evaluated and on what, and so which rows it has when it is finished.
 
-A disk that was full, or a copy that broke off, leaves rows that end between two lines. Nothing
-tells them from all of a run's rows but what the run was to write.
+A disk that was full, or a copy that broke off, leaves rows that end between two lines. Only what
+the run was to write tells them from all of a run's rows.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ class Evaluations(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True)
 
-    steps: Count | None = None  #: optimizer steps in all; None where that is not known
-    #: steps between two evaluations; 0 where the last one alone leaves rows, None where that is not
-    #: known
+    steps: Count | None = None  #: optimizer steps in all; None if that is not known
+    #: steps between two evaluations; 0 if the last one alone leaves rows, None if that is not known
     every: Count | None = None
     #: every evaluation scores ``test``; False: the last one does, and others may
     test_always: bool = False
     may_end_early: bool = False  #: averaging or a callback may end training before its last step
-    #: subset -> environments; None: whatever some one scored
+    #: subset -> environments; None: what some evaluation scored
     scored: Mapping[str, list[Printable]] | None = None
 
     @staticmethod
@@ -41,18 +40,16 @@ class Evaluations(BaseModel):
         """Derive the evaluations of a run from what was kept of it.
 
         Args:
-            document: its ``identity.json``; anything else where that is lost.
-            identity: of its rows, which tell how many steps a run has whose ``identity.json`` is
-                lost.
+            document: its ``identity.json``; anything else if that is lost.
+            identity: of its rows, which tell how many steps a run has if ``identity.json`` is lost.
         """
         if isinstance(document, Mapping) and document.get("run") == identity["run"]:
-            if stated := _stated(document.get("evaluations")) or Evaluations.specified(
-                document.get("spec")
-            ):
-                return stated
-            if (
-                "evaluated" in document
-            ):  # by an earlier version: a trained model as it was at any step
+            evaluations = _stated(document.get("evaluations"))
+            evaluations = evaluations or Evaluations.specified(document.get("spec"))
+            if evaluations:
+                return evaluations
+            # by an earlier version: a trained model as it was at any step
+            if "evaluated" in document:
                 return Evaluations()
         hparams = identity["hparams"]
         spec = {
@@ -64,11 +61,13 @@ class Evaluations(BaseModel):
 
     @staticmethod
     def specified(spec: Any) -> Evaluations | None:
-        """Derive the evaluations from a run's specification, which names no environments; None
-        where it is none.
+        """Derive the evaluations from a run's specification, or return None if it is none.
+
+        A specification names no environments.
         """
         try:
-            training, is_averaged = spec["training"], spec["averaging"]["name"] != "none"
+            training = spec["training"]
+            is_averaged = spec["averaging"]["name"] != "none"
             every = training.get("eval_every", 0)
             return Evaluations(
                 steps=int(training["steps"]),
@@ -80,20 +79,19 @@ class Evaluations(BaseModel):
             return None
 
     def lacking(self, rows: Collection[RowKey], reached: int = 0) -> str:
-        """Say what is missing among rows; empty where nothing is.
+        """Describe what is missing among rows, in no words if nothing is.
 
         Args:
             rows: of one run, none twice.
-            reached: step that training is known to have come to, where it may end early.
+            reached: step that training is known to have come to, if it may end early.
         """
-        steps, scored = set(map(itemgetter(0), rows)), set(map(itemgetter(1, 2), rows))
+        steps = set(map(itemgetter(0), rows))
+        scored = set(map(itemgetter(1, 2), rows))
         expected = scored
         if self.scored is not None:
-            expected = {
-                (env, subset)
-                for subset, environments in self.scored.items()
-                for env in environments
-            }
+            expected = set()
+            for subset, environments in self.scored.items():
+                expected |= {(env, subset) for env in environments}
         last = max(steps, default=0) if self.steps is None else self.steps
         if self.may_end_early:
             last = max(steps | {reached})
@@ -105,19 +103,17 @@ class Evaluations(BaseModel):
         for step in self._evaluated(steps, last):
             scored_at_step = by_step.get(step, set())
             missing = expected - scored_at_step
-            if not (
-                self.test_always
-                or step == last
-                or any(subset == "test" for _, subset in scored_at_step)
-            ):
+            tests = self.test_always or step == last
+            if not tests and not any(subset == "test" for _, subset in scored_at_step):
                 missing = {place for place in missing if place[1] != "test"}
             if missing or not steps:
                 return _words(step, missing, max(steps, default=None), last)
         return ""
 
     def _evaluated(self, steps: set[int], last: int) -> Iterator[int]:
-        """Iterate in order over the steps of evaluations that must have left rows, given the
-        ``steps`` that have.
+        """Iterate in order over the steps of evaluations that must have left rows.
+
+        ``steps`` are those that have left some.
         """
         if self.every is None:
             yield from sorted(step for step in steps if step < last)
@@ -132,14 +128,13 @@ def _words(step: int, missing: set[tuple[str, str]], latest: int | None, last: i
     if latest < step:
         return f"its rows end at step {latest} of {last}"
     env, subset = min(missing)
-    count = "1 row" if len(missing) == 1 else f"{len(missing)} rows"
-    return (
-        f"{count} of step {step} missing, {subset} of {env}{' first' if len(missing) > 1 else ''}"
-    )
+    if len(missing) == 1:
+        return f"1 row of step {step} missing, {subset} of {env}"
+    return f"{len(missing)} rows of step {step} missing, {subset} of {env} first"
 
 
 def _stated(values: Any) -> Evaluations | None:
-    """Read the evaluations that a file states; None where it states none."""
+    """Read the evaluations that a file states, or return None if it states none."""
     if not isinstance(values, dict) or values.keys() != Evaluations.model_fields.keys():
         return None
     try:

@@ -1,5 +1,4 @@
-"""Files that are written whole, reading that never waits or takes too much memory, and checksums
-that tell damage.
+"""Files that are written whole, reading without waiting or using too much memory, and checksums.
 
 A reader of a file that was written whole, also one after a power cut, sees the old content or the
 new one.
@@ -24,19 +23,29 @@ from dgbench.errors import RecordError
 Writer = Callable[[BinaryIO], object]  #: writes a file's content into the open file
 
 NOT_REGULAR = "not a regular file"
-EXPANSION = 200  #: times its size that a packed file may hold; packed runs hold some 20 times
-ALWAYS = 32_000_000  #: bytes that every packed file may hold
-MOST = 4_000_000_000  #: bytes that no packed file may hold
+MOST_EXPANSION = 200  #: times its size that a packed file may hold; packed runs hold some 20 times
+ALWAYS_ALLOWED = 32_000_000  #: bytes that every packed file may hold
+MOST_UNPACKED = 4_000_000_000  #: bytes that no packed file may hold
 LARGEST_YAML = 1_000_000  #: bytes; reading takes a second
 DEEPEST_YAML = 50  #: lists and mappings inside one another
-_PART = 2**20  # bytes read at once
-MOST_BYTES = 2**63  # no file has as many
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on file systems that cannot
+_PART = 2**20  #: bytes read at once
+WHOLE_FILE = 2**63  #: no file has as many bytes
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  #: of a directory, on file systems that cannot
+#: what a damaged ``.npz`` file raises
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    MemoryError,
+    NotImplementedError,
+    ValueError,
+)
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading, if it is an ordinary one: a pipe would wait for a writer, a device
-    may never end.
+    """Open a file for reading, if it is an ordinary one.
+
+    A pipe would wait for a writer, a device may never end.
 
     Raises:
         OSError: it cannot be opened, or is a folder, a pipe, a socket or a device.
@@ -75,8 +84,9 @@ def check_writable(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Checksum:
-    """How many bytes there are, and their CRC-32: it notices every changed bit, and other damage
-    but for a 2**-32.
+    """How many bytes there are, and their CRC-32.
+
+    The latter shows every changed bit, and all but 2**-32 of other damage.
     """
 
     size: int = 0
@@ -86,18 +96,18 @@ class Checksum:
         return Checksum(self.size + len(more), zlib.crc32(more, self.crc32))
 
     @staticmethod
-    def of_beginning(file: BinaryIO, size: int = MOST_BYTES) -> Checksum:
-        """Compute the checksum of the next ``size`` bytes of an open file, or of fewer where it
-        ends before.
-        """
+    def of_beginning(file: BinaryIO, size: int = WHOLE_FILE) -> Checksum:
+        """Compute the checksum of the next ``size`` bytes of an open file, fewer if it ends."""
         return Checksum().with_next(file, size)
 
-    def with_next(self, file: BinaryIO, size: int = MOST_BYTES) -> Checksum:
-        """Add the next ``size`` bytes of an open file, or fewer where it ends before."""
+    def with_next(self, file: BinaryIO, size: int = WHOLE_FILE) -> Checksum:
+        """Add the next ``size`` bytes of an open file, or fewer if it ends."""
         checksum = self
         end = self.size + size
-        while part := file.read(min(_PART, end - checksum.size)):
+        part = file.read(min(_PART, size))
+        while part:
             checksum += part
+            part = file.read(min(_PART, end - checksum.size))
         return checksum
 
     def begins(self, path: Path) -> bool:
@@ -127,7 +137,7 @@ def check_expansion(path: str | os.PathLike[str], size: int) -> None:
 
 
 def check_unpacked(name: str | os.PathLike[str], packed: int, size: int) -> None:
-    """Refuse what :func:`check_expansion` refuses, of a file that is in memory already.
+    """Refuse what :func:`check_expansion` refuses, for a file that is in memory already.
 
     Args:
         name: of the file, for the message.
@@ -137,7 +147,7 @@ def check_unpacked(name: str | os.PathLike[str], packed: int, size: int) -> None
     Raises:
         RecordError: these are too many.
     """
-    limit = min(MOST, max(ALWAYS, EXPANSION * packed))
+    limit = min(MOST_UNPACKED, max(ALWAYS_ALLOWED, MOST_EXPANSION * packed))
     if size > limit:
         raise RecordError(
             f"{name} expands to more than {limit / 1e6:.0f} MB, which is not read; write it anew"
@@ -154,25 +164,19 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     import numpy as np
 
-    name, content, size = "it", {}, 0
+    name = "it"
+    content = {}
+    size = 0
     with open_regular(path) as handle:
         try:
-            with zipfile.ZipFile(
-                handle
-            ) as archive:  # what is no archive may be an array, or a pickle
+            # what is no archive may be an array, or a pickle
+            with zipfile.ZipFile(handle) as archive:
                 size = sum(part.file_size for part in archive.infolist())
                 check_expansion(path, size)
             with np.load(handle, allow_pickle=False) as arrays:
                 for name in arrays.files:
                     content[name] = arrays[name]
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            MemoryError,
-            NotImplementedError,
-            ValueError,
-        ) as error:
+        except _DAMAGED as error:
             if isinstance(error, MemoryError) and getattr(error, "_total_size", 0) <= size:
                 raise  # no header that claims more than there is
             raise ValueError(f"{name} is damaged, or holds Python objects: {error}") from None
@@ -212,27 +216,25 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
         for event in yaml.parse(content, Loader=loader):
             if isinstance(event, yaml.AliasEvent):
                 raise ValueError(f"*{event.anchor} repeats a part; write it out")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
-                event, yaml.CollectionEndEvent
-            )
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST_YAML:
                 raise ValueError(f"more than {DEEPEST_YAML} lists and mappings inside one another")
         return yaml.load(content, Loader=loader)
     except ValueError:
         raise
-    except (
-        Exception
-    ) as error:  # of a document that is no YAML, the parser raises whatever its parts raise
+    # for a document that is no YAML, the parser raises whatever its parts raise
+    except Exception as error:
         raise ValueError(" ".join(str(error).split())) from None
 
 
 class WholeFile(io.RawIOBase):
     """A file that is written bit by bit and has its name once it is whole.
 
-    It is open only while :meth:`flush` writes: there may be more of them than a process may have
-    open files. There must be one writer at a time, as the holder of a run's lock is: the partial
-    file always has one name, so that a process that was killed leaves no more behind than the next
-    one overwrites.
+    It is open only while :meth:`flush` writes: there may be more such files than a process may
+    have open. There must be one writer at a time, as the holder of a run's lock is: the partial
+    file always has one name, so a process that was killed leaves no more behind than the next one
+    overwrites.
 
     Args:
         path: of the file; its folder exists.
@@ -242,8 +244,10 @@ class WholeFile(io.RawIOBase):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._partial = path, path.with_name(f"{path.name}.partial")
-        self._waiting, self._size = list[bytes](), 0
+        self.path = path
+        self._partial = path.with_name(f"{path.name}.partial")
+        self._waiting: list[bytes] = []
+        self._size = 0
         with open(self._partial, "wb", opener=_without_waiting):
             pass  # empty
 
@@ -286,8 +290,9 @@ class WholeFile(io.RawIOBase):
         _rename(self._partial, self.path)
 
     def discard(self) -> None:
-        """Remove the partial file, and leave what had the name before; do nothing after
-        :meth:`commit`.
+        """Remove the partial file, and leave what had the name before.
+
+        After :meth:`commit` this does nothing.
         """
         self._waiting = []
         self._partial.unlink(missing_ok=True)
@@ -306,13 +311,20 @@ def write_whole(path: Path, content: str | bytes | Writer, sync: bool = True) ->
         OSError: it cannot be written; the old content stays.
     """
     data = content.encode() if isinstance(content, str) else content
-    writer = data if callable(data) else lambda file: file.write(data)
-    _replace(path, path.with_name(f"{path.name}.{os.getpid()}.partial"), writer, sync)
+
+    def write(file: BinaryIO) -> None:
+        if callable(data):
+            data(file)
+        else:
+            file.write(data)
+
+    _replace(path, path.with_name(f"{path.name}.{os.getpid()}.partial"), write, sync)
 
 
 def write_whole_with(path: Path, writer: Writer) -> None:
-    """Write a file as :func:`write_whole` does, synced, from what a function writes into an open
-    file.
+    """Write a file, synced, from what a function writes into an open file.
+
+    :func:`write_whole` does the same for others.
 
     There must be one writer at a time, as of a :class:`WholeFile`.
 
@@ -327,13 +339,14 @@ def write_whole_with(path: Path, writer: Writer) -> None:
     _replace(path, path.with_name(f"{path.name}.partial"), writer, sync=True)
 
 
-# and eight hexadecimal digits; readers of zip archives look for what comes before
+#: begins a seal, before eight hexadecimal digits; readers of zip look for what comes before it
 _SEAL = b"\ndgbench crc32 "
 
 
 def write_sealed(path: Path, writer: Writer) -> None:
-    """Write as :func:`write_whole_with`, with a final seal that tells whether a byte changed since;
-    for checkpoints.
+    """Write as :func:`write_whole_with`, with a final seal that tells whether a byte changed since.
+
+    This is for checkpoints.
     """
 
     def write(file: BinaryIO) -> None:
@@ -363,7 +376,7 @@ def check_seal(path: Path) -> bool:
 
 
 def keep_beginning(path: Path, size: int) -> None:
-    """Cut a file that others append to, or remove it where nothing is kept.
+    """Cut a file that others append to, or remove it if nothing is kept.
 
     Raises:
         OSError: it cannot be cut.

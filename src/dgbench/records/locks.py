@@ -34,8 +34,7 @@ log = logging.getLogger("dgbench")
 
 
 class RunLocks:
-    """Runs that this process trains; leaving the context frees them, and so does the end of the
-    process.
+    """Runs that this process trains; they are freed when the context or the process ends.
 
     Programs started meanwhile, and children made by ``fork``, hold nothing.
     """
@@ -51,7 +50,7 @@ class RunLocks:
         Without locks on the file system, warn and take it.
 
         Returns:
-            False where another process, or another object of this class, holds it.
+            False if another process, or another object of this class, holds it.
 
         Raises:
             OSError: the folder or the file in it cannot be made.
@@ -88,13 +87,13 @@ class RunLocks:
     ) -> None:
         for lock in self._locked:
             lock.release()
-        self._locked, self._first, self._word = [], None, uuid4().hex
+        self._locked = []
+        self._first = None
+        self._word = uuid4().hex
 
 
 def lock_holder(folder: Path) -> str:
-    """Read who took the run of a folder last: ``HOST process PID``, and the job where a queue
-    started it.
-    """
+    """Read who took the run of a folder last: ``HOST process PID``, and the job of a queue."""
     return _text(folder / LOCK_FILE)[0].strip()
 
 
@@ -128,8 +127,9 @@ def _is_held(file: Path) -> bool:
 
 
 def _text(file: Path) -> tuple[str, str, str]:
-    """Read the three lines of a lock file; empty where it lacks them, as earlier versions wrote
-    only one.
+    """Read the three lines of a lock file, empty if it lacks them.
+
+    Earlier versions wrote only one.
     """
     try:
         holder, _, rest = os.fsdecode(read_regular(file)).partition("\n")
@@ -147,7 +147,7 @@ def exclusive(path: Path, waiting: str = "") -> Iterator[None]:
 
     Args:
         path: of the lock file; it is made if need be, and stays.
-        waiting: logged where another process holds it.
+        waiting: logged if another process holds it.
 
     Raises:
         OSError: the file cannot be made.
@@ -167,7 +167,7 @@ def try_exclusive(path: Path) -> Iterator[bool]:
     """Take the lock as :func:`exclusive` does, without waiting.
 
     Yields:
-        False where another process holds the lock.
+        False if another process holds the lock.
 
     Raises:
         OSError: the file cannot be made.
@@ -182,14 +182,14 @@ def try_exclusive(path: Path) -> Iterator[bool]:
 
 def _lock(path: Path) -> FileLock:
     # Its file is never removed or replaced: a lock on a file that has lost its name would keep no
-    # process out. Not bound to a thread, so the lock can be freed by another than the one that took
-    # it.
+    # process out. Not bound to a thread, so another thread than the one that took it can free it.
     return FileLock(path, thread_local=False, preserve_lock_file=True)
 
 
 def _acquired(lock: FileLock, path: Path) -> bool:
-    """Try to take a lock; return whether it was taken, or the file system has none, which is logged
-    as a warning.
+    """Try to take a lock; return whether it was taken, or the file system has none.
+
+    The latter is logged as a warning.
     """
     try:
         lock.acquire(blocking=False)
@@ -207,10 +207,10 @@ def _acquired(lock: FileLock, path: Path) -> bool:
 
 
 def _holder(environment: Mapping[str, str]) -> str:
+    holder = f"{socket.gethostname()} process {os.getpid()}"
     job = environment.get("SLURM_ARRAY_JOB_ID")
-    job = (
-        f"{job}_{environment.get('SLURM_ARRAY_TASK_ID')}"
-        if job
-        else environment.get("SLURM_JOB_ID")
-    )
-    return f"{socket.gethostname()} process {os.getpid()}" + (f" job {job}" if job else "")
+    if job:
+        job += f"_{environment.get('SLURM_ARRAY_TASK_ID')}"
+    else:
+        job = environment.get("SLURM_JOB_ID")
+    return f"{holder} job {job}" if job else holder

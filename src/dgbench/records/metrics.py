@@ -4,7 +4,7 @@ It is no result.
 
 The format is that of Lightning's ``CSVLogger`` (which would delete the file of a run that resumes):
 a column for every name that was ever logged, in alphabetical order, ``step`` among them; a cell is
-empty where a line lacks the value.
+empty if a line lacks the value.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 
 from dgbench.records.files import read_regular, write_whole
@@ -19,11 +20,11 @@ from dgbench.records.files import read_regular, write_whole
 METRICS_FILE = "metrics.csv"
 ERRORS = "error/"  #: beginning of the names of errors, which the rows hold as well
 
-Lines = dict[int, dict[str, float]]  # step -> name -> value, in the order of the steps
+Lines = dict[int, dict[str, float]]  #: step -> name -> value, in the order of the steps
 
 
 def read_metrics(path: Path) -> Lines:
-    """Read the lines of a file, none where there is none.
+    """Read the lines of a file, none if there is none.
 
     What is torn, by a crash or a full disk, is left out.
 
@@ -42,9 +43,8 @@ def read_metrics(path: Path) -> Lines:
                 continue
             try:
                 step = int(row.pop("step"))
-                lines.setdefault(step, {}).update(
-                    {name: float(cell) for name, cell in row.items() if cell}
-                )
+                values = lines.setdefault(step, {})
+                values.update({name: float(cell) for name, cell in row.items() if cell})
             except (KeyError, ValueError):
                 continue
     except csv.Error:  # no text
@@ -53,7 +53,7 @@ def read_metrics(path: Path) -> Lines:
 
 
 def write_metrics(path: Path, lines: Mapping[int, Mapping[str, float]]) -> None:
-    """Replace a file atomically, or remove it where there are no lines.
+    """Replace a file atomically, or remove it if there are no lines.
 
     Raises:
         OSError: it cannot be written; the old content stays.
@@ -61,14 +61,13 @@ def write_metrics(path: Path, lines: Mapping[int, Mapping[str, float]]) -> None:
     if not lines:
         path.unlink(missing_ok=True)
         return
-    names = {name for values in lines.values() for name in values}
+    names = {"step", *chain.from_iterable(lines.values())}
     rows = ({"step": step, **values} for step, values in lines.items())
-    write_whole(path, metrics_text(sorted({"step", *names}), rows))
+    write_whole(path, metrics_text(sorted(names), rows))
 
 
 def append_metrics(path: Path, lines: Mapping[int, Mapping[str, float]]) -> None:
-    """Add lines to a file, which is replaced atomically where they have names that it does not
-    know.
+    """Add lines to a file, which is replaced atomically if they have names that it does not know.
 
     Raises:
         OSError: it cannot be written.
@@ -79,7 +78,7 @@ def append_metrics(path: Path, lines: Mapping[int, Mapping[str, float]]) -> None
     if path.exists():
         with open(path, newline="") as file:
             columns = next(csv.reader(file), [])
-    names = sorted({*columns, *(name for row in rows for name in row)})
+    names = sorted({*columns, *chain.from_iterable(rows)})
     if names == columns:
         with open(path, "a", newline="") as file:
             csv.DictWriter(file, columns).writerows(rows)

@@ -1,19 +1,19 @@
 """``predictions.parquet``: what one run predicts for every image that it is evaluated on.
 
-No torch; pyarrow is optional.
+Imports no torch; pyarrow is optional. One line is one image of one eval set:
 
-One line is one image of one eval set:
-
-===============
-====================================================================================== ``image``
-name: the path below the dataset's root where images are files, else its number ``eval_set``
-images swept once, e.g. ``val/photo``; ``test+k`` is painted with the k-th other feature ``env``
-environment; null where an eval set belongs to several (exact evaluation mixes them) ``subset``
-``train``, ``val`` or ``test``; null where ``env`` is ``label``        true class, a number
-``predicted``    predicted class ``top``          the :data:`TOP` most probable classes, most
-probable first; all where there are no more ``probability``  their probabilities, softmax of the
-logits ``attribute.*``  what a list of images says of them besides ===============
-======================================================================================
+===============  ==================================================================================
+``image``        name: the path below the dataset's root if images are files, else its number
+``eval_set``     images swept once, e.g. ``val/photo``; ``test+k`` is painted with the k-th other
+                 feature
+``env``          environment; null if an eval set belongs to several (exact evaluation mixes them)
+``subset``       ``train``, ``val`` or ``test``; null where ``env`` is
+``label``        true class, a number
+``predicted``    predicted class
+``top``          the :data:`TOP` most probable classes, most probable first; all if there are fewer
+``probability``  their probabilities, softmax of the logits
+``attribute.*``  what a list of images tells about them besides
+===============  ==================================================================================
 
 An eval set that is two subsets of an environment (``protocol=target_oracle``) stands there twice.
 """
@@ -35,16 +35,17 @@ if TYPE_CHECKING:
     import pyarrow
 
 PREDICTION_FILE = "predictions.parquet"
-TOP = 10
+TOP = 10  #: classes that are written for an image
 ATTRIBUTE = "attribute."  #: beginning of the names of further columns
 MOST_VALUES = 50  #: of an attribute; one with more, as a file's number, makes no groups
 #: attribute -> value -> class -> training images
 TrainingGroups = dict[str, dict[str, dict[str, int]]]
-_KEY, _FORMAT = b"dgbench", 1
+_KEY = b"dgbench"  #: of the metadata
+_FORMAT = 1
 
 
 def need_pyarrow(key: str) -> None:
-    """Refuse a setting that needs pyarrow where that is not installed.
+    """Refuse a setting that needs pyarrow if that is not installed.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -56,8 +57,9 @@ def need_pyarrow(key: str) -> None:
 
 
 def schema(about: Mapping[str, Any], attributes: Sequence[str] = ()) -> pyarrow.Schema:
-    """Build the schema: columns, further ones by name, metadata; ``about`` as
-    :func:`about_predictions` gives it.
+    """Build the schema: columns, further ones by name, and metadata.
+
+    ``about`` is as :func:`about_predictions` gives it.
     """
     import pyarrow as pa
 
@@ -78,14 +80,14 @@ def schema(about: Mapping[str, Any], attributes: Sequence[str] = ()) -> pyarrow.
 
 
 def about_predictions(path: Path) -> dict[str, Any]:
-    """Read what a file says of its run.
+    """Read what a file tells about its run.
 
     Keys: ``run`` (hash), ``step``, ``evaluation`` (``last`` or ``best``), ``classes`` (names),
-        ``training`` and
-    ``held_out`` (environments), ``algorithm``, ``dataset``, ``seed``, ``fold``, ``root`` (folder of
-    the images as the configuration gives it, or None), ``training_groups`` (attribute -> value ->
-    class -> images that the run was trained on; absent where none is known), ``recipes`` (of every
-    recorded error ``env``, ``subset`` and ``mixture``: the weight of each eval set).
+    ``training`` and ``held_out`` (environments), ``algorithm``, ``dataset``, ``seed``, ``fold``,
+    ``root`` (folder of the images as the configuration gives it, or None), ``training_groups``
+    (attribute -> value -> class -> images that the run was trained on; absent if none is known),
+    ``recipes`` (of every recorded error ``env``, ``subset`` and ``mixture``: the weight of each
+    eval set).
 
     Raises:
         RecordError: it is no such file.
@@ -93,12 +95,7 @@ def about_predictions(path: Path) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with open_regular(path) as file:
-            content = json.loads((pq.read_schema(file).metadata or {})[_KEY])
-        if content.pop("format") != _FORMAT:
-            raise ValueError("another format")
-    except (
+    faults = (
         OSError,
         KeyError,
         ValueError,
@@ -106,7 +103,13 @@ def about_predictions(path: Path) -> dict[str, Any]:
         AttributeError,
         RecursionError,
         pa.ArrowException,
-    ) as error:
+    )
+    try:
+        with open_regular(path) as file:
+            content = json.loads((pq.read_schema(file).metadata or {})[_KEY])
+        if content.pop("format") != _FORMAT:
+            raise ValueError("another format")
+    except faults as error:
         raise RecordError(f"{path} holds no predictions of dgbench ({error}); delete it") from error
     description: dict[str, Any] = content
     return description
@@ -128,9 +131,9 @@ def read_predictions(path: Path) -> pyarrow.Table:
         raise RecordError(f"{path} cannot be read ({error}); delete it") from error
 
 
-# and eight hexadecimal digits, before the footer, where no reader of Parquet looks
+#: begins a seal, before eight hexadecimal digits and the footer, where no reader of Parquet looks
 _SEAL = b"\ndgbench crc32 "
-_END = 8  # bytes of a Parquet file behind its footer: the footer's size, and a mark
+_END = 8  #: bytes of a Parquet file behind its footer: the footer's size, and a mark
 
 
 def seal_parquet(file: BinaryIO) -> None:
@@ -145,7 +148,7 @@ def seal_parquet(file: BinaryIO) -> None:
 
 
 def check_parquet_seal(file: BinaryIO) -> None:
-    """Check an open Parquet file by its seal, if it has one; files of before have none.
+    """Check an open Parquet file by its seal, if it has one; older files have none.
 
     Raises:
         OSError: a byte of it was changed.
@@ -164,8 +167,9 @@ def check_parquet_seal(file: BinaryIO) -> None:
 
 
 def _footer(file: BinaryIO) -> tuple[int, int]:
-    """Find where the footer of an open Parquet file begins, and where the file ends; 0 where there
-    is none.
+    """Find where the footer of an open Parquet file begins, and where the file ends.
+
+    Both are 0 if there is none.
     """
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - _END))
@@ -174,15 +178,20 @@ def _footer(file: BinaryIO) -> tuple[int, int]:
 
 
 def parquet_size(file: Any) -> int:
-    """Compute how many bytes an open Parquet file takes in memory: repeated values count each time."""
-    sizes = (max(part.total_uncompressed_size, 8 * part.num_values) for part in _parts(file))
-    return sum(sizes)
+    """Compute how many bytes an open Parquet file takes in memory.
+
+    Repeated values count each time.
+    """
+    return sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in _parts(file))
 
 
 def _parts(file: Any) -> list[Any]:
     """List the parts of the columns of an open Parquet file."""
-    groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
-    return [group.column(index) for group in groups for index in range(group.num_columns)]
+    parts = []
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        parts += [group.column(index) for index in range(group.num_columns)]
+    return parts
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
@@ -198,14 +207,14 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
     with open_regular(path) as handle:
         file = pq.ParquetFile(handle, page_checksum_verification=True)
         check_expansion(path, parquet_size(file))
-        parts = _parts(file)
         strings = {column.name for column in file.schema_arrow if pa.types.is_string(column.type)}
-        texts = {
-            part.path_in_schema for part in parts if "RLE_DICTIONARY" in part.encodings
-        } & strings
+        repeated = set()
+        for part in _parts(file):
+            if "RLE_DICTIONARY" in part.encodings:
+                repeated.add(part.path_in_schema)
         return pq.read_table(
             handle,
             columns=columns,
-            read_dictionary=list(texts),
+            read_dictionary=list(repeated & strings),
             page_checksum_verification=True,
         )

@@ -1,11 +1,9 @@
-"""Keep result rows: the row, the identity of the run that wrote it, and the file they are kept in.
+"""Result rows: the row, the identity of the run that wrote it, and the file they are kept in.
 
 Everything that dgbench reports is a function of rows. A row file (``errors.jsonl``) holds one JSON
-object per
-line: the identity of the run that wrote it and one counted error. Values are checked by the types
-    that fields declare:
-whatever else a file holds is named and never reaches a table. No torch here: reports run on a login
-node.
+object per line: the identity of the run that wrote it and one counted error. Values are checked by
+the types that fields declare: whatever else a file holds is named and never reaches a table. No
+torch is imported here: reports run on a login node.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from dgbench.errors import RecordError
 from dgbench.records.files import Checksum, append_lines, read_regular, write_whole
 
 ROW_FILE = "errors.jsonl"
-SHIFT_FILE = "shifts.jsonl"  # rows of another kind, see ``dgbench.records.shift_rows``
-PLAN_FILE = "planned.json"  # in a job's folder: the run folders that it means to fill
-FEATURE_FILE = "features.npz"  # of an evaluated run: features of some images
-# backbone, initial weights and tuning of a model that dgbench did not train
+SHIFT_FILE = "shifts.jsonl"  #: rows of another kind, see ``dgbench.records.shift_rows``
+PLAN_FILE = "planned.json"  #: in a job's folder: the run folders that it means to fill
+FEATURE_FILE = "features.npz"  #: of an evaluated run: features of some images
+#: backbone, initial weights and tuning of a model that dgbench did not train
 EVALUATED = "evaluated"
-IDENTITY_FILE = "identity.json"  # of what code, packages, machine and data a run is made
+IDENTITY_FILE = "identity.json"  #: of what code, packages, machine and data a run is made
 
 SUBSETS = ("train", "val", "test")
 
@@ -41,7 +39,7 @@ class Role(Flag):
     NETWORK = auto()
     PROTOCOL = auto()
     FOLDS = auto()  #: which environments all folds together are tested in
-    FOLD = auto()  #: which of them this run is tested in
+    FOLD = auto()  #: which environments this run is tested in
     TRAINING = auto()
     SEARCH = auto()  #: which draw of which search of hyperparameters
     SEED = auto()
@@ -82,10 +80,11 @@ class RunIdentity:
     tuning: Annotated[str, Role.NETWORK] = "ft"
     #: of all networks together; None in rows older than the key
     n_parameters: Annotated[int | None, Role.FACT] = None
-    n_trainable: Annotated[int | None, Role.FACT] = None  #: of them, those that training changes
+    #: how many parameters training changes; None in rows older than the key
+    n_trainable: Annotated[int | None, Role.FACT] = None
     #: K of the dataset; None in rows older than the key
     n_classes: Annotated[int | None, Role.FACT] = None
-    #: which part of its chance the seed draws, ``all``, ``order``, ``weights``, ``inputs`` or
+    #: which random numbers the seed decides: ``all``, ``order``, ``weights``, ``inputs``,
     #: ``nothing``
     seed_moves: Annotated[str, Role.NETWORK] = "all"
     protocol: Annotated[str, Role.PROTOCOL]  #: name of the protocol, e.g. ``loo``
@@ -103,14 +102,14 @@ class RunIdentity:
     #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
     grouped: Annotated[bool, Role.FACT] = False
     #: ``ENVIRONMENT: CLASS`` of a tested environment and a class that no training environment of
-    #: the run has -> its share of the tested images; empty where there is none, and in rows older
+    #: the run has -> its share of the tested images; empty if there is none, and in rows older
     #: than the key
     unlearnable: Annotated[dict[str, float], Role.FACT] = field(default_factory=dict)
-    #: hash of the images' files, where the dataset has any; empty in rows older than the key
+    #: hash of the images' files, if the dataset has any; empty in rows older than the key
     content: Annotated[str, Role.FACT] = ""
     #: import path of a user's class or function -> hash of its module's text
     user_code: Annotated[dict[str, str], Role.CODE] = field(default_factory=dict)
-    #: version of dgbench that wrote the row, with the commit where it is known
+    #: version of dgbench that wrote the row, with the commit if it is known
     code: Annotated[str, Role.CODE]
 
 
@@ -129,8 +128,8 @@ class Row:
     loss: float  #: mean cross entropy in nats
     #: runs that trained together when it was written; None in rows older than the key
     together: int | None = None
-    #: of the scored images, those that a classifier gets wrong that always says the most frequent
-    #: class of the run's training images, counted as ``wrong`` is; None in rows older than the key
+    #: scored images that a classifier gets wrong which always predicts the majority class of the
+    #: run's training images, counted as ``wrong`` is; None in rows older than the key
     majority_wrong: float | None = None
 
     @property
@@ -164,7 +163,7 @@ class ParsedRow(NamedTuple):
     """A good line of a row file."""
 
     line: int  #: 1-based
-    #: its keys of a :class:`RunIdentity`; the same object in lines that agree in all of them
+    #: its keys of a :class:`RunIdentity`; the same object in lines that agree in all these keys
     identity: dict[str, Any]
     own: dict[str, Any]  #: its other keys
 
@@ -247,11 +246,12 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
 
 
 def cleaned(path: Path) -> str:
-    """Remove from the file of a finished run what is no row, and lines that stand there twice;
-    write it whole.
+    """Remove what is no row, and repeated lines, from the file of a finished run.
+
+    The file is written whole.
 
     Returns:
-        what was removed, in words; empty where nothing was.
+        what was removed, in words; no words if nothing was.
 
     Raises:
         OSError: the file cannot be read or written.
@@ -274,18 +274,20 @@ def cleaned(path: Path) -> str:
 
 def row_of(flat: dict[str, Any]) -> Row:
     """Build a row from a flat dictionary as :func:`read_rows` gives it."""
+    names = [f.name for f in fields(Row) if f.name not in ("identity", "held_out")]
     identity = RunIdentity(**{f.name: flat[f.name] for f in fields(RunIdentity)})
-    values = {f.name: flat[f.name] for f in fields(Row) if f.name not in ("identity", "held_out")}
+    values = {name: flat[name] for name in names}
     return Row(identity=identity, held_out=flat["env_held_out"], **values)
 
 
-_CUT = b',"step":'  # where a line passes from the identity to the rest
+_CUT = b',"step":'  #: where a line passes from the identity to the rest
 _decode = json.JSONDecoder().decode
 
 
 def lines_before(path: Path, step: int) -> Checksum:
-    """Compute the checksum of the lines of a row file before its rows of ``step`` and later; no
-    file is an empty one.
+    """Compute the checksum of the lines of a row file before its rows of ``step`` and later.
+
+    A file that does not exist counts as an empty one.
 
     Raises:
         OSError: the file cannot be read, or is no regular file.
@@ -294,9 +296,11 @@ def lines_before(path: Path, step: int) -> Checksum:
         content = read_regular(path)
     except FileNotFoundError:
         return Checksum()
-    later = [row.line for row in parse_rows(content)[0] if row.own["step"] >= step]
     lines = content.splitlines(keepends=True)
-    return Checksum() + b"".join(lines[: later[0] - 1] if later else lines)
+    later = [row.line for row in parse_rows(content)[0] if row.own["step"] >= step]
+    if later:
+        lines = lines[: later[0] - 1]
+    return Checksum() + b"".join(lines)
 
 
 class RowParser:
@@ -308,15 +312,16 @@ class RowParser:
         self._names: set[str] = set()  # of environments
 
     def known(self, line: bytes) -> dict[str, Any] | None:
-        """Return the identity of a line whose beginning was read before; None of another."""
+        """Return the identity of a line whose beginning was read before, or None."""
         return self._heads.get(line[: line.rfind(_CUT)])
 
     def values_of(self, lines: Sequence[bytes]) -> list[dict[str, Any] | None]:
-        """Parse what several lines of one known identity have besides it, at once: much faster than
-        one by one.
+        """Parse what several lines of one known identity have besides it, at once.
+
+        This is much faster than one by one.
 
         Returns:
-            the other keys of each line; None for one that :meth:`parse` must look at. Empty where
+            the other keys of each line, None for one that :meth:`parse` must look at; nothing if
             all must be.
         """
         if len(lines) < 2:
@@ -329,7 +334,10 @@ class RowParser:
             return []
         if len(parts) != 2 * len(lines) - 1 or any(parts[1::2]):
             return []
-        return [values if self._is_sound(values) else None for values in parts[::2]]
+        sound: list[dict[str, Any] | None] = []
+        for values in parts[::2]:
+            sound.append(values if self._is_sound(values) else None)
+        return sound
 
     def _is_sound(self, values: Any) -> bool:
         """Return whether these are the keys of a row besides its identity, with good values."""
@@ -339,28 +347,34 @@ class RowParser:
         values.setdefault("majority_wrong", None)
         if values.keys() != ROW_CHECKS.keys():
             return False
-        seen, wrong = values["seen"], values["wrong"]
-        step, together = values["step"], values["together"]
+        step = values["step"]
+        if type(step) is not int or not 0 <= step <= LARGEST_COUNT:
+            return False
+        seen = values["seen"]
+        if type(seen) is not int or not 1 <= seen <= LARGEST_COUNT:
+            return False
+        wrong = values["wrong"]
+        if (type(wrong) is not float and type(wrong) is not int) or not 0 <= wrong <= seen:
+            return False
         majority = values["majority_wrong"]
-        return (
-            type(step) is int
-            and 0 <= step <= LARGEST_COUNT
-            and type(seen) is int
-            and 1 <= seen <= LARGEST_COUNT
-            and (type(wrong) is float or type(wrong) is int)
-            and 0 <= wrong <= seen
-            and (
-                majority is None
-                or ((type(majority) is float or type(majority) is int) and 0 <= majority <= seen)
-            )
-            and type(values["loss"]) is float
-            and values["loss"] == values["loss"]
-            and type(values["env_held_out"]) is bool
-            and type(values["subset"]) is str
-            and values["subset"] in SUBSETS
-            and (together is None or (type(together) is int and 1 <= together <= LARGEST_COUNT))
-            and self._is_name(values["env"])
-        )
+        if majority is not None:
+            if type(majority) is not float and type(majority) is not int:
+                return False
+            if not 0 <= majority <= seen:
+                return False
+        cross_entropy = values["loss"]
+        if type(cross_entropy) is not float or math.isnan(cross_entropy):
+            return False
+        if type(values["env_held_out"]) is not bool:
+            return False
+        if type(values["subset"]) is not str or values["subset"] not in SUBSETS:
+            return False
+        together = values["together"]
+        if together is not None and (
+            type(together) is not int or not 1 <= together <= LARGEST_COUNT
+        ):
+            return False
+        return self._is_name(values["env"])
 
     def _is_name(self, env: Any) -> bool:
         """Return whether this names an environment; each name is checked once."""
@@ -374,7 +388,7 @@ class RowParser:
         """Parse one line.
 
         Returns:
-            the keys that the line has of the identity, the same object for equal ones; and its
+            the keys of the identity that the line has, the same object for equal ones; and its
             other keys.
 
         Raises:
@@ -395,29 +409,28 @@ class RowParser:
 
     def _whole(self, line: bytes, cut: int) -> tuple[dict[str, Any], dict[str, Any]]:
         flat = _object(line)
-        if missing := NEEDED - flat.keys():
+        missing = NEEDED - flat.keys()
+        if missing:
             raise RecordError(f"lacks {', '.join(sorted(missing))}")
         identity = {key: flat[key] for key in IDENTITY_CHECKS if key in flat}
         values = {key: flat.get(key) for key in ROW_CHECKS}
-        if wrong := first_fault(identity, IDENTITY_CHECKS) or misfit(identity) or _fault(values):
-            raise RecordError(wrong)
+        fault = first_fault(identity, IDENTITY_CHECKS) or misfit(identity) or _fault(values)
+        if fault:
+            raise RecordError(fault)
         identity = self._identities.setdefault(json.dumps(identity, sort_keys=True), identity)
         if cut > 0 and self._is_head(line[:cut], identity):
             self._heads[line[:cut]] = identity
         return identity, values
 
     def _is_head(self, text: bytes, identity: Mapping[str, Any]) -> bool:
-        """Return whether a line's beginning, closed by a brace, is an object of that identity and
-        no key of a row.
-        """
+        """Return whether a line's beginning, closed by a brace, is that identity and no more."""
         try:
             head = _object(text + b"}")
         except RecordError:
             return False
-        return (
-            head.keys().isdisjoint(ROW_CHECKS)
-            and {k: v for k, v in head.items() if k in IDENTITY_CHECKS} == identity
-        )
+        if not head.keys().isdisjoint(ROW_CHECKS):
+            return False
+        return {key: value for key, value in head.items() if key in IDENTITY_CHECKS} == identity
 
 
 def _object(text: bytes) -> dict[str, Any]:
@@ -432,9 +445,11 @@ def _object(text: bytes) -> dict[str, Any]:
 
 def _fault(values: Mapping[str, Any]) -> str:
     for key, check in ROW_CHECKS.items():
-        if fault := check(values[key]):
+        fault = check(values[key])
+        if fault:
             return f"{key} {fault}"
-    wrong, seen = values["wrong"], values["seen"]
+    wrong = values["wrong"]
+    seen = values["seen"]
     if not 0 <= wrong <= seen:
         return f"{wrong} wrong of {seen} seen is no error"
     majority = values["majority_wrong"]
@@ -443,32 +458,33 @@ def _fault(values: Mapping[str, Any]) -> str:
     return ""
 
 
-# "" for a good value, else what is wrong with it, e.g. "is 1.5, not a whole number"
+#: returns no text for a good value, else what is wrong with it, e.g. "is 1.5, not a whole number"
 Check = Callable[[Any], str]
 
-LONGEST = 1000  # characters of a text
-DEEPEST = 8  # lists inside one another
-LARGEST_COUNT = 2**31 - 1  # tables keep steps and images in 32 bits
-_LARGEST = 2**63 - 1
+LONGEST = 1000  #: characters of a text
+DEEPEST = 8  #: lists inside one another
+LARGEST_COUNT = 2**31 - 1  #: tables keep steps and images in 32 bits
+_LARGEST_NUMBER = 2**63 - 1
 
 
 def printable_text(value: Any) -> str:
-    """Check for printable text of reasonable length; control characters break what they are written
-    to.
+    """Check for printable text of reasonable length.
+
+    Control characters break what they are written to.
     """
     if type(value) is not str:
         return f"is {shown(value)}, not text"
     if len(value) > LONGEST:
         return f"is {len(value)} characters long"
-    return (
-        "" if value.isprintable() else f"holds a character that cannot be printed: {shown(value)}"
-    )
+    if value.isprintable():
+        return ""
+    return f"holds a character that cannot be printed: {shown(value)}"
 
 
-# a file has millions of values: each check is one call where the value is good
+# a file has millions of values: each check is one call if the value is good
 
 
-def whole(low: int = -_LARGEST, high: int = _LARGEST) -> Check:
+def whole(low: int = -_LARGEST_NUMBER, high: int = _LARGEST_NUMBER) -> Check:
     """Make a check for whole numbers from ``low`` to ``high``, written without a point."""
 
     def check(value: Any) -> str:
@@ -486,7 +502,7 @@ def truth(value: Any) -> str:
 
 def number(value: Any) -> str:
     """Check for a finite number."""
-    if type(value) in (int, float) and abs(value) <= _LARGEST:
+    if type(value) in (int, float) and abs(value) <= _LARGEST_NUMBER:
         return ""
     return f"is {shown(value)}, not a finite number"
 
@@ -514,7 +530,11 @@ def list_of(check: Check) -> Check:
     def check_list(value: Any) -> str:
         if type(value) is not list:
             return f"is {shown(value)}, not a list"
-        return next((f"has an item that {wrong}" for wrong in map(check, value) if wrong), "")
+        for item in value:
+            fault = check(item)
+            if fault:
+                return f"has an item that {fault}"
+        return ""
 
     return check_list
 
@@ -525,38 +545,41 @@ def mapping_of(check: Check) -> Check:
     def check_mapping(value: Any) -> str:
         if type(value) is not dict:
             return f"is {shown(value)}, not a mapping"
-        if wrong := next(filter(None, map(printable_text, value)), ""):
-            return f"has a name that {wrong}"
-        return next(
-            (
-                f"has {name}, which {wrong}"
-                for name, item in value.items()
-                if (wrong := check(item))
-            ),
-            "",
-        )
+        for name in value:
+            fault = printable_text(name)
+            if fault:
+                return f"has a name that {fault}"
+        for name, item in value.items():
+            fault = check(item)
+            if fault:
+                return f"has {name}, which {fault}"
+        return ""
 
     return check_mapping
 
 
 def plain_mapping(value: Any) -> str:
-    """Check hyperparameters, or options of a dataset: names with text, a number, a truth, null, or
-    lists of these.
+    """Check hyperparameters, or options of a dataset.
+
+    These are names with text, a number, a truth, null, or lists of these.
     """
     return mapping_of(lambda item: _plain(item, DEEPEST))(value)
 
 
 def _plain(value: Any, deepest: int) -> str:
     if type(value) is list and deepest:
-        return next(
-            (f"has an item that {wrong}" for item in value if (wrong := _plain(item, deepest - 1))),
-            "",
-        )
+        for item in value:
+            fault = _plain(item, deepest - 1)
+            if fault:
+                return f"has an item that {fault}"
+        return ""
     if type(value) is float:  # an infinite limit is no limit, and a hyperparameter may have none
         return "is NaN" if math.isnan(value) else ""
     if type(value) is int:
         return number(value)
-    return "" if value is None or type(value) is bool else printable_text(value)
+    if value is None or type(value) is bool:
+        return ""
+    return printable_text(value)
 
 
 #: the check of each type that a field is declared with
@@ -591,28 +614,28 @@ ROW_CHECKS: dict[str, Check] = {
 
 
 def first_fault(values: Mapping[str, Any], checks: Mapping[str, Check]) -> str:
-    """Say which value first fails its check, and how; empty where all pass.
+    """Describe which value first fails its check, and how, in no words if all pass.
 
     Keys that are absent are passed over.
     """
-    return next(
-        (
-            f"{key} {wrong}"
-            for key in checks
-            if key in values and (wrong := checks[key](values[key]))
-        ),
-        "",
-    )
+    for key, check in checks.items():
+        if key in values:
+            fault = check(values[key])
+            if fault:
+                return f"{key} {fault}"
+    return ""
 
 
 def misfit(identity: Mapping[str, Any]) -> str:
-    """Say what in an identity contradicts the rest of it; empty where nothing does."""
+    """Describe what in an identity contradicts the rest of it, in no words if nothing does."""
     names: Sequence[str] = identity["given"]
     if not names or len(set(names)) < len(names):
         return f"given is {shown(names)}, not different names"
-    if strange := [env for env in identity["held_out"] if env not in names]:
+    strange = [env for env in identity["held_out"] if env not in names]
+    if strange:
         return f"held_out has {shown(strange[0])}, which is not given"
-    fold, folds = identity["fold"], identity.get("folds")
+    fold = identity["fold"]
+    folds = identity.get("folds")
     if folds and fold != "full" and not (fold.isdecimal() and int(fold) < len(folds)):
         return f"fold is {shown(fold)}, none of its {len(folds)} folds"
     return ""
@@ -626,9 +649,13 @@ def shown(value: Any) -> str:
 
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """Collect the defaults of those fields of a dataclass that have one."""
-    plain = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
-    built = {f.name: f.default_factory() for f in fields(kind) if f.default_factory is not MISSING}
-    return {**plain, **built}
+    defaults = {}
+    for declared in fields(kind):
+        if declared.default is not MISSING:
+            defaults[declared.name] = declared.default
+        elif declared.default_factory is not MISSING:
+            defaults[declared.name] = declared.default_factory()
+    return defaults
 
 
 #: what keys of an identity mean that a row lacks because it is older than they are
@@ -651,18 +678,19 @@ def keys(roles: Role, *more: str | None) -> tuple[str, ...]:
         more: further keys, which come last; None is none.
     """
     names = [name for name, role in _ROLES.items() if role in roles]
-    return tuple(dict.fromkeys([*names, *(name for name in more if name is not None)]))
+    names += [name for name in more if name is not None]
+    return tuple(dict.fromkeys(names))
 
 
 def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Format a text that is equal for identities that agree in all those keys."""
+    """Format a text that is equal for identities that agree in all these keys."""
     return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
 
 
 def identity_keys(
     identities: Iterable[Mapping[str, Any]], names: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Make a key of each identity, equal for those that agree in all those keys of theirs.
+    """Make a key of each identity, equal for those that agree in all these keys.
 
     Many runs share long values, such as thousands of environments: each is formatted once, and keys
     share its text.
@@ -670,13 +698,13 @@ def identity_keys(
     texts: dict[Any, str] = {}
 
     def text(value: Any) -> str:
-        key = (
-            (type(value), value)
-            if value is None or isinstance(value, str | int | float)
-            else id(value)
-        )
+        plain = value is None or isinstance(value, str | int | float)
+        key = (type(value), value) if plain else id(value)
         if key not in texts:
             texts[key] = json.dumps(value, sort_keys=True, default=str)
         return texts[key]
 
-    return [tuple(text(identity.get(name)) for name in names) for identity in identities]
+    def key_of(identity: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(text(identity.get(name)) for name in names)
+
+    return [key_of(identity) for identity in identities]

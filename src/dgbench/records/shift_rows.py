@@ -1,7 +1,6 @@
-"""Estimates of dataset shift as rows: one line of ``shifts.jsonl`` says how far two sides of a
-dataset are apart.
+"""Estimates of dataset shift as rows: a line of ``shifts.jsonl`` tells how far two sides are apart.
 
-No torch here: reports run on a login node.
+No torch is imported here: reports run on a login node.
 """
 
 from __future__ import annotations
@@ -13,12 +12,15 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from dgbench.records.files import append_lines, read_regular
-from dgbench.records.rows import BY_TYPE, RowProblem, first_fault
+from dgbench.records.rows import BY_TYPE, Check, RowProblem, first_fault
 from dgbench.records.rows import SHIFT_FILE as SHIFT_FILE
 
-TRIAL, HALF = "trial", "half"
+TRIAL = "trial"
+HALF = "half"
 KINDS = (TRIAL, HALF)
-NO_NULL, HALVES, LABELS = "none", "halves", "labels"
+NO_NULL = "none"
+HALVES = "halves"
+LABELS = "labels"
 NULLS = (NO_NULL, HALVES, LABELS)
 
 
@@ -34,7 +36,7 @@ class ShiftIdentity:
     data_seed: int  #: which images an environment gets, label noise, spurious features
     split_seed: int  #: train/val split
     given: list[str]  #: names of the given environments, in order
-    content: str = ""  #: hash of the images' files, where the dataset has any
+    content: str = ""  #: hash of the images' files, if the dataset has any
     backbone: str  #: network that makes features of images
     init: str  #: its initial weights
     #: ``frozen``: of the initial weights; ``trained``: the network learns with the estimator
@@ -43,7 +45,7 @@ class ShiftIdentity:
     estimator: str  #: ``joint``, ``ood_bench``, ``distances``, ``concept`` or ``frechet``
     settings: dict[str, Any]  #: every key of the estimator
     seed: int  #: subsampling, splits, initial weights and minibatches
-    code: str  #: version of dgbench that wrote the row, with the commit where it is known
+    code: str  #: version of dgbench that wrote the row, with the commit if it is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +66,14 @@ class ShiftRow:
     n: list[int]  #: images of p and q that count, after balancing
     classes: list[str]  #: classes that count
     dropped: dict[str, list[int]]  #: classes left out, each with its images in p and in q
-    values: dict[str, float]  #: the estimate; empty where it was refused
+    values: dict[str, float]  #: the estimate; empty if it was refused
     #: how well the estimator did its work, e.g. accuracy of a classifier
     diagnostics: dict[str, float]
-    #: true values, where the dataset's construction tells them
+    #: true values, if the dataset's construction tells them
     exact: dict[str, float] = field(default_factory=dict)
     #: what a reader must know of this estimate, one line each
     flags: list[str] = field(default_factory=list)
-    refused: str = ""  #: why there are no values, in one line; empty where there are
+    refused: str = ""  #: why there are no values, in one line; empty if there are
     seconds: float  #: of computation, its part of what was computed together
     together: int = 1  #: classifiers that trained as one stack
 
@@ -87,12 +89,15 @@ class ShiftRow:
 
 
 _IDENTITY = {f.name for f in fields(ShiftIdentity)}
-_CHECKS = {
-    name: BY_TYPE[kind]
-    for owner in (ShiftIdentity, ShiftRow)
-    for name, kind in get_type_hints(owner).items()
-    if name != "identity"
-}
+
+
+def _checks() -> dict[str, Check]:
+    """Choose the check of every key of a line by the type that its field declares."""
+    kinds = {**get_type_hints(ShiftIdentity), **get_type_hints(ShiftRow)}
+    return {name: BY_TYPE[kind] for name, kind in kinds.items() if name != "identity"}
+
+
+_CHECKS = _checks()
 _OPTIONAL = {"content", "exact", "flags", "refused", "together"}
 
 
@@ -106,8 +111,9 @@ def append_shift_rows(path: Path, rows: Iterable[ShiftRow]) -> None:
 
 
 def read_shift_rows(path: Path) -> tuple[list[ShiftRow], list[RowProblem]]:
-    """Read the good rows of a file, of those with one key the last, and the lines that had to be
-    dropped.
+    """Read the good rows of a file, and the lines that had to be dropped.
+
+    Of rows with one key the last counts.
 
     Raises:
         OSError: the file cannot be read, or is no regular file.
@@ -115,29 +121,29 @@ def read_shift_rows(path: Path) -> tuple[list[ShiftRow], list[RowProblem]]:
     rows: dict[tuple[str, str, str, int, str], ShiftRow] = {}
     problems = []
     for number, line in enumerate(read_regular(path).split(b"\n"), start=1):
-        if line.strip():
-            try:
-                row = _row(json.loads(line))
-            except (ValueError, RecursionError) as error:  # the latter of lists in lists in lists
-                problems.append(RowProblem(str(path), number, f"no estimate of shift: {error}"))
-            else:
-                rows[row.key] = row
+        if not line.strip():
+            continue
+        try:
+            row = _row(json.loads(line))
+        except (ValueError, RecursionError) as error:  # the latter of lists in lists in lists
+            problems.append(RowProblem(str(path), number, f"no estimate of shift: {error}"))
+        else:
+            rows[row.key] = row
     return list(rows.values()), problems
 
 
 def _row(flat: Any) -> ShiftRow:
     if not isinstance(flat, dict):
         raise ValueError("not a JSON object")
-    if lacking := sorted(_CHECKS.keys() - flat.keys() - _OPTIONAL):
+    lacking = sorted(_CHECKS.keys() - flat.keys() - _OPTIONAL)
+    if lacking:
         raise ValueError(f"{lacking[0]} is missing")
-    if wrong := first_fault(flat, _CHECKS):
-        raise ValueError(wrong)
-    values = {name: flat[name] for name in _CHECKS.keys() & flat.keys()}
-    identity = ShiftIdentity(**{name: value for name, value in values.items() if name in _IDENTITY})
-    row = ShiftRow(
-        identity=identity,
-        **{name: value for name, value in values.items() if name not in _IDENTITY},
-    )
+    fault = first_fault(flat, _CHECKS)
+    if fault:
+        raise ValueError(fault)
+    of_identity = {name: flat[name] for name in _IDENTITY & flat.keys()}
+    others = {name: flat[name] for name in (_CHECKS.keys() & flat.keys()) - _IDENTITY}
+    row = ShiftRow(identity=ShiftIdentity(**of_identity), **others)
     if row.kind not in KINDS or row.null not in NULLS or row.number < 0:
         raise ValueError(f"kind={row.kind}, null={row.null}, number={row.number}")
     return row

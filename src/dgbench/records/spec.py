@@ -1,5 +1,4 @@
-"""Say what a run is: the values that decide its results, the hash that names it, and the code that
-computes it.
+"""What a run is: the values that decide its results, the hash that names it, and its code.
 
 A run is what is trained, not how it was typed. Whatever is not in a :class:`RunSpec` changes no
 result (``dgbench.plan.identity`` builds one from a configuration and lists what it leaves out, with
@@ -22,7 +21,7 @@ from typing import Any
 from dgbench.version import __version__
 
 HASH_DIGITS = 12
-# stand in the hash by digests of their own
+#: values that stand in the hash of a study by a digest of their own
 PARTS = (
     "dataset",
     "hparams",
@@ -34,8 +33,8 @@ PARTS = (
     "callbacks",
     "training",
 )
-KEPT = 256  # parts whose digest is remembered
-_HASHED: dict[int, tuple[Any, str]] = {}
+MOST_DIGESTS = 256  #: parts whose digest is remembered
+_DIGESTS: dict[int, tuple[Any, str]] = {}  #: id of a part -> the part itself, and its digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +68,8 @@ class StudySpec:
     def digest(self) -> str:
         """12 hexadecimal digits, equal for equal science however it was typed."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return digest(values | {name: _part(values[name]) for name in PARTS})
+        digests = {name: _part(values[name]) for name in PARTS}
+        return digest(values | digests)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, in the canonical form that is hashed."""
@@ -87,14 +87,14 @@ class RunSpec(StudySpec):
     @staticmethod
     def of(study: StudySpec, fold: Mapping[str, Any]) -> RunSpec:
         """Build the specification of the run of one fold of a study."""
-        return RunSpec(
-            **{f.name: getattr(study, f.name) for f in fields(StudySpec)}, fold=dict(fold)
-        )
+        values = {f.name: getattr(study, f.name) for f in fields(StudySpec)}
+        return RunSpec(**values, fold=dict(fold))
 
 
 def canonical(value: Any) -> Any:
-    """Convert to plain JSON values in which 10 and 10.0 are one number, and a tuple and a list one
-    sequence.
+    """Convert to plain JSON values.
+
+    10 and 10.0 become one number, a tuple and a list one sequence.
 
     Raises:
         TypeError: a value that has no such form, e.g. a tensor.
@@ -120,25 +120,29 @@ def digest(content: Any) -> str:
 
 def _part(value: dict[str, Any]) -> str:
     """Return the digest of a part that studies of a sweep share: one object, hashed once."""
-    hashed = _HASHED.get(id(value))
-    if hashed is None or hashed[0] is not value:
-        if len(_HASHED) >= KEPT:
-            _HASHED.clear()
-        hashed = _HASHED[id(value)] = value, digest(value)
-    return hashed[1]
+    known = _DIGESTS.get(id(value))
+    if known is not None and known[0] is value:
+        return known[1]
+    if len(_DIGESTS) >= MOST_DIGESTS:
+        _DIGESTS.clear()
+    hashed = digest(value)
+    _DIGESTS[id(value)] = (value, hashed)
+    return hashed
 
 
-ROOT = Path(__file__).resolve().parents[3]  # of the repository, where dgbench runs from one
+ROOT = Path(__file__).resolve().parents[3]  #: of the repository, if dgbench runs from one
 DIRTY = "-dirty"
-SOURCES = ("src", "conf")  # a new file here is new code, e.g. an algorithm with its configuration
-SECONDS = 20.0  # for an answer of git
-ATTEMPTS = 3  # where git is ended by a signal or by SECONDS
+#: a new file here is new code, e.g. an algorithm with its configuration
+CODE_FOLDERS = ("src", "conf")
+GIT_SECONDS = 20.0  #: for an answer of git
+GIT_ATTEMPTS = 3  #: if git is ended by a signal or takes too long
 
 
 @functools.cache
 def code_version() -> str:
-    """Find dgbench's version, with the commit, and ``-dirty`` where files differ from it or new
-    ones are not in it.
+    """Find dgbench's version, with the commit, and ``-dirty`` if the code differs from it.
+
+    Changed files count, and new ones.
 
     Without git or outside of a repository the version alone. Asked once per process: code that was
     imported does not change with the files.
@@ -146,37 +150,34 @@ def code_version() -> str:
     described = _git("describe", "--always", "--dirty", "--exclude", "*")
     if described is None:
         return __version__
-    if not described.endswith(DIRTY) and _git(
-        "ls-files", "--others", "--exclude-standard", "--", *SOURCES
-    ):
+    is_dirty = described.endswith(DIRTY)
+    if not is_dirty and _git("ls-files", "--others", "--exclude-standard", "--", *CODE_FOLDERS):
         described += DIRTY
     return f"{__version__}+{described}"
 
 
 @functools.cache
 def commit() -> dict[str, str | bool | None]:
-    """Read ``commit`` in full, and whether the code is ``dirty``; both None where git does not
-    know.
-    """
+    """Read ``commit`` in full, and whether the code is ``dirty``; both None without git."""
     full = _git("rev-parse", "HEAD")
     return {"commit": full, "dirty": None if full is None else code_version().endswith(DIRTY)}
 
 
 def _git(*words: str) -> str | None:
-    """Ask git about the repository of this package; None where there is no answer.
+    """Ask git about the repository of this package, or return None if there is no answer.
 
-    Asked again where a signal ended git or it took too long: a queue that ends a job signals every
-    process in it, and the version that the job then writes must be the one that the next job
+    It is asked again if a signal ended git or it took too long: a queue that ends a job signals
+    every process in it, and the version that the job then writes must be the one that the next job
     writes.
     """
-    if not (
-        ROOT / ".git"
-    ).exists():  # never the commit of a repository that merely surrounds an installed package
+    # never the commit of a repository that merely surrounds an installed package
+    if not (ROOT / ".git").exists():
         return None
-    for _ in range(ATTEMPTS):
+    command = ["git", *words]
+    for _ in range(GIT_ATTEMPTS):
         try:
             answer = subprocess.run(
-                ["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS
+                command, cwd=ROOT, capture_output=True, text=True, timeout=GIT_SECONDS
             )
         except subprocess.TimeoutExpired:
             continue

@@ -1,8 +1,8 @@
-"""Keep how a run stands in its folder: its ``status``, and ``progress.json``, its sign of life.
+"""How a run stands, in its folder: its ``status``, and ``progress.json``, its sign of life.
 
 ``status`` is one line: RUNNING, DONE with its number of rows (``DONE at step 120, 24 rows`` of
 training that may end early), FAILED with the reason, INTERRUPTED, or STOPPED by its search, with
-the reason. ``progress.json`` says how far a run is, how fast, and when it last said so.
+the reason. ``progress.json`` tells how far a run is, how fast, and when it was written.
 """
 
 from __future__ import annotations
@@ -30,31 +30,33 @@ from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, SHIFT_FILE, parse_rows
 
 STATUS_FILE = "status"
 
-RUNNING, DONE, FAILED = "RUNNING", "DONE", "FAILED"
-# by a signal, or between the rungs of its search: to be continued, not failed
+RUNNING = "RUNNING"
+DONE = "DONE"
+FAILED = "FAILED"
+#: by a signal, or between the rungs of its search: to be continued, not failed
 INTERRUPTED = "INTERRUPTED"
-STOPPED = "STOPPED"  # by its search, which continues with other draws
+STOPPED = "STOPPED"  #: by its search, which continues with other draws
 NO_ROWS = f"{ROW_FILE} is missing or holds no rows"
 WORDS = (RUNNING, DONE, FAILED, INTERRUPTED, STOPPED)
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a run stands, as it says itself."""
+    """How a run stands, as its folder states it."""
 
-    #: one of :data:`WORDS`; empty where the run was never begun or its file says something else
+    #: one of :data:`WORDS`; empty if the run was never begun or its file holds something else
     word: str = ""
-    #: the rest of the line: why it failed, where it ended, or what else the file says
+    #: the rest of the line: why it failed, where it ended, or what else the file holds
     reason: str = ""
 
     @property
     def last_step(self) -> int:
-        """The step that training ended with; 0 where that is not said."""
+        """The step that training ended with, 0 if that is not stated."""
         return self._number(r"at step (\d{1,10})\b.*")
 
     @property
     def rows(self) -> int:
-        """How many rows the run ended with; 0 where that is not said."""
+        """How many rows the run ended with, 0 if that is not stated."""
         return self._number(r"(?:.*, )?(\d{1,10}) rows")
 
     def _number(self, pattern: str) -> int:
@@ -72,16 +74,15 @@ def read_status(folder: Path) -> Status:
     except OSError:
         return Status()
     word, _, reason = " ".join(text.split()).partition(" ")
-    return (
-        Status(word, reason)
-        if word in WORDS
-        else Status("", f"status file says {text.strip()[:60]!r}")
-    )
+    if word in WORDS:
+        return Status(word, reason)
+    return Status("", f"status file says {text.strip()[:60]!r}")
 
 
 def is_done(folder: Path, evaluations: Evaluations | None = None) -> bool:
-    """Return whether the run in a folder needs no more training: it is ``DONE``, and all of its
-    rows are there.
+    """Return whether the run in a folder needs no more training.
+
+    Then it is ``DONE``, and all of its rows are there.
 
     Args:
         folder: of a run, or of estimates of shift.
@@ -91,18 +92,16 @@ def is_done(folder: Path, evaluations: Evaluations | None = None) -> bool:
 
 
 def is_settled(folder: Path) -> bool:
-    """Return whether the run in a folder is over: it is done, or its loss diverged and would
-    diverge again.
-    """
+    """Return whether the run in a folder is over: it is done, or its loss would diverge again."""
     status = read_status(folder)
     return is_done(folder) or (status.word == FAILED and is_divergence(status.reason))
 
 
 def lacking_rows(folder: Path, evaluations: Evaluations | None = None) -> str:
-    """Say what is missing among the rows of a run; empty where nothing is.
+    """Describe what is missing among the rows of a run, in no words if nothing is.
 
     Args:
-        folder: of the run. Of estimates of shift it is asked whether there are any.
+        folder: of the run. For estimates of shift only the presence of any is checked.
         evaluations: of the run; None takes them from what its folder says.
     """
     try:
@@ -121,7 +120,7 @@ def lacking_rows(folder: Path, evaluations: Evaluations | None = None) -> str:
 
 
 def trained_again(lacking: str) -> str:
-    """Say what is wrong with a run that is ``DONE`` and lacks rows, and what becomes of it."""
+    """Describe what is wrong with a ``DONE`` run that lacks rows, and what becomes of it."""
     return f"{DONE}, but {lacking}; the same command trains it again from its beginning"
 
 
@@ -131,7 +130,7 @@ def lacking_of(
     rows: Collection[RowKey],
     evaluations: Evaluations | None = None,
 ) -> str:
-    """Say what :func:`lacking_rows` says, of a run whose row file has been read.
+    """Describe what :func:`lacking_rows` does, for a run whose row file has been read.
 
     Args:
         folder: of the run.
@@ -145,18 +144,18 @@ def lacking_of(
         except (OSError, ValueError):
             document = None
         evaluations = Evaluations.recorded(document, identity)
-    status, reached = read_status(folder), 0
+    status = read_status(folder)
+    reached = 0
     if evaluations.may_end_early:
         beat = read_beat(folder)  # an earlier version kept the step there alone
         reached = status.last_step or (beat.step if beat else 0)
-    if lacking := evaluations.lacking(rows, reached):
+    lacking = evaluations.lacking(rows, reached)
+    if lacking:
         return lacking
-    # where it is lost what was to be evaluated, the count still says that something is missing
-    return (
-        f"{status.rows - len(rows)} of its {status.rows} rows are missing"
-        if len(rows) < status.rows
-        else ""
-    )
+    # if it is lost what was to be evaluated, the count still tells that something is missing
+    if len(rows) < status.rows:
+        return f"{status.rows - len(rows)} of its {status.rows} rows are missing"
+    return ""
 
 
 def write_status(folder: Path, word: str, reason: str = "") -> None:
@@ -170,8 +169,9 @@ def write_status(folder: Path, word: str, reason: str = "") -> None:
 
 
 def mark_failed(folder: Path, reason: str) -> None:
-    """Say that a run failed, also on a full disk: there the status replaces the one before it in
-    its own place.
+    """Mark a run as failed, also on a full disk.
+
+    There the status replaces the one before it in its own place.
     """
     try:
         write_status(folder, FAILED, reason)
@@ -182,11 +182,11 @@ def mark_failed(folder: Path, reason: str) -> None:
 
 
 def mark_interrupted(folder: Path, reason: str = "") -> None:
-    """Say that a run was stopped, if it was running; on a full disk the status stays as it is.
+    """Mark a run as stopped, if it was running; on a full disk the status stays as it is.
 
     Args:
         folder: of the run.
-        reason: what stopped it, and where; empty where that is not known.
+        reason: what stopped it, and where; empty if that is not known.
     """
     if read_status(folder).word == RUNNING:
         with suppress(OSError):
@@ -194,24 +194,25 @@ def mark_interrupted(folder: Path, reason: str = "") -> None:
 
 
 def finish(folder: Path, failure: str | None = None, step: int | None = None) -> Status:
-    """Write how a run ended: ``DONE`` with its rows, or ``FAILED`` for a reason; never raises for a
-    full disk.
+    """Write how a run ended, ``DONE`` with its rows or ``FAILED`` for a reason.
+
+    A full disk raises no error.
 
     Args:
         folder: of the run.
-        failure: why it failed; None where it did not.
-        step: that training ended with, where that is not the last of its settings anyway.
+        failure: why it failed; None if it did not.
+        step: that training ended with, if that is not the last of its settings anyway.
 
     Returns:
-        What stands now. Where ``DONE`` cannot be written the run has failed for that reason.
+        What stands now. If ``DONE`` cannot be written the run has failed for that reason.
     """
     if failure is None:
         try:
+            details = [] if step is None else [f"at step {step}"]
             rows = folder / ROW_FILE  # estimates of shift have none
-            count = f"{len(rows.read_bytes().splitlines())} rows" if rows.exists() else ""
-            ended = Status(
-                DONE, ", ".join(filter(None, ("" if step is None else f"at step {step}", count)))
-            )
+            if rows.exists():
+                details.append(f"{len(rows.read_bytes().splitlines())} rows")
+            ended = Status(DONE, ", ".join(details))
             write_status(folder, ended.word, ended.reason)
             return ended
         except OSError as error:
@@ -225,7 +226,7 @@ def _line(word: str, reason: str) -> str:
 
 
 PROGRESS_FILE = "progress.json"
-_MOST = 2**31 - 1  # of steps, and of process ids
+_LARGEST = 2**31 - 1  #: of steps, and of process ids
 
 
 class Beat(BaseModel):
@@ -237,13 +238,15 @@ class Beat(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     step: int = Field(ge=0)  #: optimizer steps done
-    steps: int = Field(le=_MOST)  #: of so many
+    steps: int = Field(le=_LARGEST)  #: in all
     #: since it began or was resumed; None at first
     steps_per_s: float | None = Field(ge=0, allow_inf_nan=False)
-    runs: int = Field(default=1, gt=0, le=_MOST)  #: runs that train together
+    runs: int = Field(default=1, gt=0, le=_LARGEST)  #: runs that train together
     #: Unix time
-    time: float = Field(default_factory=lambda: round(time.time(), 1), ge=-(_MOST**2), le=_MOST**2)
-    pid: int = Field(default_factory=os.getpid, gt=0, le=_MOST)
+    time: float = Field(
+        default_factory=lambda: round(time.time(), 1), ge=-(_LARGEST**2), le=_LARGEST**2
+    )
+    pid: int = Field(default_factory=os.getpid, gt=0, le=_LARGEST)
     host: Annotated[str, Predicate(str.isprintable)] = Field(default_factory=socket.gethostname)
 
     @model_validator(mode="after")
@@ -254,8 +257,10 @@ class Beat(BaseModel):
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until its last step, at the speed so far; None where that is not known."""
-        return (self.steps - self.step) / self.steps_per_s if self.steps_per_s else None
+        """Seconds until its last step, at the speed so far; None if that is not known."""
+        if not self.steps_per_s:
+            return None
+        return (self.steps - self.step) / self.steps_per_s
 
 
 def write_beat(folder: Path, beat: Beat) -> None:
@@ -268,7 +273,7 @@ def write_beat(folder: Path, beat: Beat) -> None:
 
 
 def read_beat(folder: Path) -> Beat | None:
-    """Read the last beat of a run; None where there is none, or none that is whole and makes sense."""
+    """Read the last beat of a run, or return None if there is none that makes sense."""
     try:
         return Beat.model_validate(read_json(folder / PROGRESS_FILE))
     except (OSError, ValueError):
@@ -276,15 +281,18 @@ def read_beat(folder: Path) -> Beat | None:
 
 
 def roughly(seconds: float) -> str:
-    """Format an expected duration, no finer than it is known: ``40 s``, ``12 min``, ``3 h 10 min``."""
+    """Format an expected duration, no finer than it is known: ``40 s``, ``3 h 10 min``."""
     if seconds < 99.5:
         return f"{round(seconds)} s"
-    return f"{round(seconds / 60)} min" if seconds < 3570 else duration(max(seconds, 3600))
+    if seconds < 3570:
+        return f"{round(seconds / 60)} min"
+    return duration(max(seconds, 3600))
 
 
 def duration(seconds: float) -> str:
-    """Format a duration as ``40 s``, ``2 min 05 s``, ``3 h 10 min``, ``2 d 04 h`` or, from 100 days
-    on, ``146 d``.
+    """Format a duration as ``40 s``, ``2 min 05 s``, ``3 h 10 min`` or ``2 d 04 h``.
+
+    From 100 days on it is ``146 d``.
     """
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

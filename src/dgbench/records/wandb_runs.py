@@ -1,6 +1,6 @@
 """What W&B has taken: a mark of ours beside each run and study, and how W&B is spoken to.
 
-No torch here.
+No torch is imported here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from dgbench.records.files import read_json, write_whole
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.records.spec import digest
 
-MARK_FILE = "wandb.json"  # in the folder of a run or study that W&B knows
+MARK_FILE = "wandb.json"  #: in the folder of a run or study that W&B knows
 PROJECT = "dgbench"
-#: what is waited for at most; ``WANDB_INIT_TIMEOUT`` and ``WANDB_FINISH_TIMEOUT`` are other numbers
-#: of seconds
+#: seconds that are waited for at most; ``WANDB_INIT_TIMEOUT`` and ``WANDB_FINISH_TIMEOUT`` replace
+#: them
 PATIENCE = {"init_timeout": 20, "finish_timeout": 60}
-OFF_FILE = "wandb_off"  # among the jobs of a sweep, whose first one found no W&B
-SWEEP_FILE = "multirun.yaml"  # written whenever a sweep begins
-AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  #: what ``wandb agent`` sets
+OFF_FILE = "wandb_off"  #: among the jobs of a sweep, whose first one found no W&B
+SWEEP_FILE = "multirun.yaml"  #: written whenever a sweep begins
+AGENT_VARIABLES = (
+    "WANDB_SWEEP_ID",
+    "WANDB_RUN_ID",
+    "WANDB_SWEEP_PARAM_PATH",
+)  #: of ``wandb agent``
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Mark:
 
 
 def read_mark(folder: Path) -> Mark | None:
-    """Read the mark of a folder; None where W&B has nothing of it, or the mark cannot be read."""
+    """Read the mark of a folder, or return None if W&B has nothing of it, or it is damaged."""
     try:
         return Mark(**read_json(folder / MARK_FILE))
     except (OSError, ValueError, TypeError):
@@ -73,10 +77,10 @@ def connection(settings: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         settings: those that the installed version of W&B knows.
     """
-    asked = {name for name in PATIENCE if f"WANDB_{name.upper()}" in os.environ}
-    chosen: dict[str, Any] = {
-        name: seconds for name, seconds in PATIENCE.items() if name not in asked
-    }
+    chosen: dict[str, Any] = {}
+    for name, seconds in PATIENCE.items():
+        if f"WANDB_{name.upper()}" not in os.environ:
+            chosen[name] = seconds
     chosen |= {"finish_timeout_raises": True, "console": "off", "silent": True}
     return {name: value for name, value in chosen.items() if name in settings}
 
@@ -87,37 +91,34 @@ def project_name(key: str | None) -> str:
 
 
 def comparison(identity: Mapping[str, Any], selection: str) -> str:
-    """Name what a dashboard may average: runs of one algorithm in one setting, that differ in fold
-    and seed.
+    """Name what a dashboard may average: runs of one algorithm in one setting.
+
+    They differ in fold and seed.
 
     The digits at the end tell apart what the words do not: other hyperparameters, say.
 
     Args:
         identity: of any of the runs, see :class:`~dgbench.records.rows.RunIdentity`.
-        selection: what chose their steps; empty where all steps are shown.
+        selection: what chose their steps; empty if all steps are shown.
     """
-    averaging = identity["averaging"]
-    algorithm = identity["algorithm"] + ("" if averaging == "none" else f"+{averaging}")
+    algorithm = identity["algorithm"]
+    if identity["averaging"] != "none":
+        algorithm += f"+{identity['averaging']}"
     form = "".join(f" {name}={value}" for name, value in identity["variant"].items())
+    dataset = f"{identity['dataset']} {identity['base']}{form}"
     network = f"{identity['backbone']} {identity['init']} {identity['tuning']}"
     shared = identity_key(identity, keys(Role.SETTING | Role.TRAINING | Role.CODE))
-    words = [
-        algorithm,
-        f"{identity['dataset']} {identity['base']}{form}",
-        network,
-        identity["protocol"],
-        selection,
-    ]
-    return f"{' | '.join(word for word in words if word)} #{digest(shared)[:4]}"
+    words = [algorithm, dataset, network, identity["protocol"], selection]
+    return f"{' | '.join(filter(None, words))} #{digest(shared)[:4]}"
 
 
-# ---- a sweep whose W&B cannot be reached
-# --------------------------------------------------------------------------
+# A sweep whose W&B cannot be reached
 
 
 def turn_off(sweep: Path) -> None:
-    """Tell the other jobs of a sweep that W&B is off, so that they neither wait for it nor say so
-    again.
+    """Tell the other jobs of a sweep that W&B is off.
+
+    They then neither wait for it nor warn again.
     """
     if (sweep / SWEEP_FILE).is_file():
         (sweep / JOBS).mkdir(exist_ok=True)
@@ -132,8 +133,7 @@ def is_off(sweep: Path) -> bool:
         return False
 
 
-# ---- wandb agent
-# --------------------------------------------------------------------------------------------------
+# wandb agent
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ class Agent:
 
 
 def agent_of_environment() -> Agent | None:
-    """Read what ``wandb agent`` says of its trial; None where no agent started this command."""
-    sweep, run, file = (os.environ.get(name) for name in AGENT)
+    """Read what ``wandb agent`` tells of its trial, or return None if it did not start this."""
+    sweep, run, file = (os.environ.get(name) for name in AGENT_VARIABLES)
     if not (sweep and run):
         return None
     return Agent(sweep, run, _parameters(Path(file)) if file else {})
@@ -158,7 +158,8 @@ def _parameters(file: Path) -> dict[str, Any]:
 
     try:
         content = yaml.safe_load(file.read_text())
-        return {name: entry["value"] for name, entry in content.items() if name != "wandb_version"}
+        content.pop("wandb_version", None)
+        return {name: entry["value"] for name, entry in content.items()}
     except (OSError, yaml.YAMLError, TypeError, KeyError, AttributeError):
         return {}
 
@@ -166,7 +167,7 @@ def _parameters(file: Path) -> dict[str, Any]:
 @contextmanager
 def without_agent() -> Iterator[None]:
     """Hide an agent from W&B, which gives every run of a process the agent's id otherwise."""
-    hidden = {name: os.environ.pop(name) for name in AGENT if name in os.environ}
+    hidden = {name: os.environ.pop(name) for name in AGENT_VARIABLES if name in os.environ}
     try:
         yield
     finally:

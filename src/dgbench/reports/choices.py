@@ -26,7 +26,7 @@ SETTING = tuple(
 
 @dataclass(frozen=True)
 class Choice:
-    """One model that counts. Accuracies are fractions in [0, 1], None where there is none."""
+    """One model that counts; accuracies are fractions in [0, 1], or None if there is none."""
 
     dataset: str
     variant: dict[str, Any]
@@ -73,22 +73,17 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
         identity = run.identity
         reported = set(tested(identity)) - set(unreported)
         accuracies = [accuracy for env, accuracy in tests.get(index, ()) if env in reported]
-        candidates = [
-            {
-                "draw": candidate.identity["draw"],
-                "step": None if candidate.step < 0 else candidate.step,
-                "validation": _number(candidate.accuracy),
-                "run": candidate.identity["run"],
-                "why": candidate.reason,
-            }
-            for candidate in searches[run.label, identity_key(identity, names)]
-        ]
+        search = searches[run.label, identity_key(identity, names)]
+        candidates = [_candidate(candidate) for candidate in search]
         chosen.append(
             Choice(
-                **{
-                    key: identity[key]
-                    for key in ("dataset", "fold", "space", "trial", "seed", "draw", "run")
-                },
+                dataset=identity["dataset"],
+                fold=identity["fold"],
+                space=identity["space"],
+                trial=identity["trial"],
+                seed=identity["seed"],
+                draw=identity["draw"],
+                run=identity["run"],
                 variant=dict(identity["variant"]),
                 setting={key: identity[key] for key in SETTING},
                 algorithm=run.label,
@@ -101,13 +96,23 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
                 candidates=sorted(candidates, key=itemgetter("draw")),
             )
         )
-
     chosen.sort(
         key=lambda choice: (choice.algorithm, choice.trial, choice.seed, sortable(choice.fold))
     )
     return sorted(
         chosen, key=lambda choice: (choice.dataset, str(choice.variant), str(choice.setting))
     )
+
+
+def _candidate(run: SelectedRun) -> dict[str, Any]:
+    """Describe one of the runs that a model was chosen among, as :class:`Choice` does."""
+    return {
+        "draw": run.identity["draw"],
+        "step": None if run.step < 0 else run.step,
+        "validation": _number(run.accuracy),
+        "run": run.identity["run"],
+        "why": run.reason,
+    }
 
 
 def _number(value: float) -> float | None:
@@ -161,7 +166,8 @@ def choices_table(chosen: Sequence[Choice]) -> Table:
 
 def hparams_text(hparams: dict[str, Any]) -> str:
     """Format hyperparameters as ``lr=0.0001, vrex_lambda=10``, to four significant digits."""
-    return ", ".join(
-        f"{key}={f'{value:.4g}' if isinstance(value, float) else value}"
-        for key, value in sorted(hparams.items())
-    )
+    words = []
+    for key, value in sorted(hparams.items()):
+        text = f"{value:.4g}" if isinstance(value, float) else str(value)
+        words.append(f"{key}={text}")
+    return ", ".join(words)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis import Pair, bounded_evidence, evidence, sign_evidence
+from dgbench.analysis import PairedDifferences, bounded_evidence, evidence, sign_evidence
 from dgbench.analysis.evidence import fewest_seeds
 from dgbench.reports.standing import counted
 from dgbench.reports.tables import Column, Table, entry, table
@@ -41,7 +41,7 @@ _NORMAL = (
 )
 
 
-def undecided(values: pd.DataFrame, pairs: Sequence[Pair], needed: float) -> list[str]:
+def undecided(values: pd.DataFrame, pairs: Sequence[PairedDifferences], needed: float) -> list[str]:
     """List algorithms from which the first one is not separated, whether they share seeds with it
     or not.
 
@@ -55,7 +55,7 @@ def undecided(values: pd.DataFrame, pairs: Sequence[Pair], needed: float) -> lis
 
 
 def assumptions(
-    values: pd.DataFrame, pairs: Sequence[Pair], needed: float, bound: float
+    values: pd.DataFrame, pairs: Sequence[PairedDifferences], needed: float, bound: float
 ) -> list[str]:
     """Say what a decided lead takes differences over seeds to be.
 
@@ -79,7 +79,7 @@ def assumptions(
     ]
 
 
-def verdict(pair: Pair, needed: float, bound: float) -> str:
+def verdict(pair: PairedDifferences, needed: float, bound: float) -> str:
     """Say whether a pair is decided, and whether that takes differences to be about normal."""
     if bounded_evidence(pair.differences, bound) >= needed:
         return "decided"
@@ -87,7 +87,11 @@ def verdict(pair: Pair, needed: float, bound: float) -> str:
 
 
 def pair_table(
-    values: pd.DataFrame, pairs: Sequence[Pair], needed: float, bound: float, title: str
+    values: pd.DataFrame,
+    pairs: Sequence[PairedDifferences],
+    needed: float,
+    bound: float,
+    title: str,
 ) -> Table:
     """Build the table of every two algorithms: difference, evidence by what it assumes, and
     verdict.

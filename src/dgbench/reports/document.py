@@ -20,7 +20,7 @@ from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
 from dgbench.plan.measures import MeasureChoice, Measures, choose
 from dgbench.plan.needs import Need
-from dgbench.plan.settings import FileName
+from dgbench.plan.settings import FileName, Name
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import ASSUMED, Problem
 from dgbench.reports.tables import Column, Table, table
@@ -36,7 +36,16 @@ APART = (
 )
 #: keys of conf/report.yaml that make a document of runs; a report says which of them it does not
 #: read in ``unread``
-OF_DOCUMENTS = ("import", "only", "output", "same_code", "selection", "split_by")
+OF_DOCUMENTS = (
+    "import",
+    "only",
+    "output",
+    "same_code",
+    "selection",
+    "split_by",
+    "report.wandb",
+    "report.wandb_project",
+)
 OF_RUNS = ("import", "same_code", "selection", "split_by")  #: of them, those that need runs
 #: of files that a report holds, whose folder ``output`` names
 FILE_ENDINGS = (".csv", ".htm", ".html", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex")
@@ -82,28 +91,45 @@ class Section:
     title: str
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
-    answer: Sequence[
-        str
-    ] = ()  #: what the section shows, and what cannot be concluded, in a sentence or two
+    #: what the section shows, and what cannot be concluded, in a sentence or two
+    answer: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     folded: bool = False  #: folded away where the renderer can, one line on the terminal
 
 
 class Report(Checked):
-    """What makes a document, or has ``show``; its fields are the keys of ``conf/report/NAME.yaml``.
+    """Make a document of runs, for ``report=NAME``; the fields are the keys of its YAML file.
+
+    A subclass is found by the ``_target_`` of ``conf/report/NAME.yaml``, in dgbench or in a folder
+    of the user's own (``--config-dir``), and has one method that is called once::
+
+        def __call__(self, collection, selection, split_by=None) -> Document
+
+    - ``collection``: every run with its rows and what was left out
+      (:class:`~dgbench.reports.reading.collect.Collection`); None where ``unread`` holds
+      ``import``.
+    - ``selection``: chooses the step of a run and the draw of a search
+      (:class:`~dgbench.analysis.selection.Selection`).
+    - ``split_by``: an identity key whose values get tables of their own, or None.
+
+    One that has ``show() -> int`` instead prints to the terminal and returns the exit code.
 
     Args:
         name: names the output folder.
+        wandb: log the finished report to Weights & Biases as well.
+        wandb_project: W&B project of that run; None takes ``WANDB_PROJECT``, or dgbench.
     """
 
     key = "report"
     of_means: ClassVar[bool] = False  #: whether it takes tables of means without seeds
-    unread: ClassVar[Sequence[str]] = ()  #: keys of ``conf/report.yaml`` that it does not read
-    needs: ClassVar[
-        Mapping[str, Need]
-    ] = {}  #: its own keys that it reads only beside others -> what these are
+    #: keys of ``conf/report.yaml`` that it does not read, e.g. ``import``, or ``report.wandb``
+    unread: ClassVar[Sequence[str]] = ()
+    #: its own keys that it reads only beside others -> what these are
+    needs: ClassVar[Mapping[str, Need]] = {}
 
     name: FileName
+    wandb: Switch = False
+    wandb_project: Name | None = None
 
 
 class ReportOfMeasures(Report):
@@ -216,7 +242,8 @@ def keep(document: Document, names: Names[str]) -> Document:
     """
     tables = {item.name for section in document.sections for item in section.tables}
     figures = {figure.name for section in document.sections for figure in section.figures}
-    if unknown := sorted(set(names) - tables - figures):
+    unknown = sorted(set(names) - tables - figures)
+    if unknown:
         close = get_close_matches(unknown[0], sorted(tables | figures), n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(
@@ -321,7 +348,8 @@ def main_table(section: Section) -> Table | None:
 
 def others(section: Section) -> list[Table | Figure]:
     """List everything else in a section: tables, figures, then details of both kinds."""
-    table, figure = main_table(section), main_figure(section)
+    table = main_table(section)
+    figure = main_figure(section)
     items: list[Table | Figure] = [*section.tables, *section.figures]
     return sorted(
         (item for item in items if item is not table and item is not figure),

@@ -12,7 +12,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +30,17 @@ from dgbench.records.rows import Role, identity_keys, keys
 from dgbench.reports.chance import Chance, chance_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import setting_titles, slug, variant_text
+from dgbench.reports.missing import MissingFolds, account_of, grouped_reasons, planned_tests
 from dgbench.reports.reading.collect import ADVICE
-from dgbench.reports.reading.commands import filling_command
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import (
     Selected,
     SelectedRun,
-    beside_trained,
     check_key,
     name_column,
     no_seeds,
+    once_per_network,
     select_study,
 )
 from dgbench.reports.unlearnable import notes_of_setting
@@ -49,8 +49,6 @@ from dgbench.validation import some_of
 
 #: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
 PAIRS = "pairs"
-#: missing folds that are named with their environments; more are given as ranges
-_MOST_NAMED = 4
 _NO_PAIRS = (
     "every environment is held out several times: used by selection=loo_val and "
     "report=leaderboard, not here"
@@ -120,8 +118,16 @@ class Evaluation:
     settings: tuple[Setting, ...]
     studies: pd.DataFrame
     errors: pd.DataFrame
-    problems: tuple[Problem, ...] = ()
+    left_out: tuple[Problem | MissingFolds, ...] = ()
     measures: MeasureChoice = field(default_factory=choose)
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """What was left out, and what studies lack with the command that fills it.
+
+        A report asks for it: only this looks into the folders of runs, for what was typed.
+        """
+        return account_of(self.left_out)
 
     def of(self, title: str) -> Evaluation:
         """Restrict the evaluation to one setting, without the problems."""
@@ -184,7 +190,7 @@ def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = Tru
         raise no_seeds(selected.published)
     names = keys(Role.SETTING, split_by)
     placed: dict[tuple[str, ...], list[tuple[int, SelectedRun]]] = defaultdict(list)
-    numbered = beside_trained([run.identity for run in selected.runs])
+    numbered = once_per_network([run.identity for run in selected.runs])
     for (number, identity), key in zip(
         numbered, identity_keys([i for _, i in numbered], names), strict=True
     ):
@@ -240,7 +246,7 @@ def evaluate(
         ConfigError: ``split_by`` is no identity key.
     """
     measures = measures or choose()
-    problems = list(selected.problems)
+    problems: list[Problem | MissingFolds] = list(selected.problems)
     groups = groups_of(selected, split_by)
     settings: list[tuple[Setting, Group]] = []
     lines: list[dict[str, Any]] = []
@@ -260,7 +266,7 @@ def evaluate(
             errors.add(study, setting)
             study_key = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
             lines.append({**study_key, **_line(study)})
-            problems += _missing_problems(study)
+            problems += _missing_folds(study)
         settings.append((replace(setting, chance=_chance(group, coverage, measures)), group))
         problems += coverage.problems()
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make
@@ -411,7 +417,7 @@ def evaluate_study(
 def _studies(group: Group, selected: Selected, measures: MeasureChoice) -> Iterator[Study]:
     environments = frozenset().union(*(run.environments for run in group.runs))
     for runs, tests in group.studies():
-        yield _study(runs, tests, environments, selected.silent, measures)
+        yield _study(runs, tests, environments, selected.folds_without_rows, measures)
 
 
 def _study(
@@ -527,7 +533,7 @@ def _unusable(
     unusable = {
         run.identity["fold"]: run.reason
         for run in runs
-        if run.reason and not run.lost and run.identity["fold"] not in counting
+        if run.reason and not run.not_chosen and run.identity["fold"] not in counting
     }
     present = {run.identity["fold"] for run in runs}
     for parent in {Path(run.folder).parent for run in runs}:
@@ -581,13 +587,6 @@ def _line(study: Study) -> dict[str, Any]:
     }
 
 
-def planned_tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
-    """List environments where the protocol tests that fold; none for ``full``, or where the
-    protocol does not tell.
-    """
-    return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
-
-
 def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[str, ...]:
     """Find the code version of the finished runs among these; none when no run is finished.
 
@@ -608,28 +607,11 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
     return tuple(folders)
 
 
-def _missing_problems(study: Study) -> list[Problem]:
-    """Report what a study lacks, with the command that fills it."""
-    run = study.run
-    imported = str(run.identity["code"]).startswith(IMPORTED)
-    if not study.missing or (imported and set(study.missing) == {FULL}):
-        return []
-    text = grouped_reasons(study.missing)
-    if len(study.missing) <= _MOST_NAMED:
-        planned, role = (
-            tested_by_fold(run.identity),
-            "tested" if run.identity.get("folds") else "held out",
-        )
-        tests = {fold: ", ".join(planned_tests(fold, planned)) for fold in study.missing}
-        named = {
-            fold: f"fold {fold}" + (f" ({envs} {role})" if envs else "")
-            for fold, envs in tests.items()
-        }
-        text = "; ".join(f"{named[fold]}: {reason}" for fold, reason in study.missing.items())
-    advice = "run it where the sweep was made and import the folder again"
-    fill = advice if imported else filling_command(Path(run.folder), list(study.missing))
-    place = f"{variant_text(run.identity)}, {study.algorithm} seed {study.seed}"
-    return [Problem("missing folds", place, f"{text}. To fill: {fill}")]
+def _missing_folds(study: Study) -> list[MissingFolds]:
+    """Describe what a study lacks, in at most one item; an imported one lacks no ideal."""
+    missing = MissingFolds(study.run, study.missing)
+    is_known = missing.is_imported and set(study.missing) == {FULL}
+    return [] if is_known or not study.missing else [missing]
 
 
 def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[str]:
@@ -649,28 +631,3 @@ def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[
 def _lacks(environments: Sequence[str], step: int) -> str:
     """Say ``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
     return f"no test row of {some_of(environments)} at step {step}"
-
-
-def grouped_reasons(missing: Mapping[str, str]) -> str:
-    """Say every reason once, with the folds that have it: ``folds 0-2, 5: no rows; fold full:
-    failed``.
-    """
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for fold, reason in missing.items():
-        by_reason[reason].append(fold)
-    return "; ".join(
-        f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}: {reason}"
-        for reason, folds in by_reason.items()
-    )
-
-
-def fold_ranges(folds: Sequence[str]) -> str:
-    """Format ``0-2, 5, full``: three or more consecutive numbers as a range, then what is no
-    number.
-    """
-    numbers = enumerate(sorted(int(fold) for fold in folds if fold.isdecimal()))
-    runs = [
-        [number for _, number in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])
-    ]
-    words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return ", ".join([*words, *sorted(fold for fold in folds if not fold.isdecimal())])

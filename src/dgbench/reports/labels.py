@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -15,17 +15,20 @@ from dgbench.records.spec import HASH_DIGITS, digest
 from dgbench.seeding import ALL
 
 SHARPNESS = "sharpness.name"  #: key of a row's hyperparameters
-ROUNDED = ("trainer.precision", "trainer.matmul")  # of them, those that change rounding alone
-_LONG = ("folds", "given")  # keys that mostly follow from the others
-_LONGEST = 100  # letters of a name: a file's may hold two, and ends at 255
+#: keys of a row's hyperparameters that change nothing but rounding
+ROUNDED = ("trainer.precision", "trainer.matmul")
+_FOLLOW_FROM_OTHERS = ("folds", "given")  # keys that are named last, as the others mostly tell them
+_LONGEST_NAME = 100  # letters: a file name may hold two such names, and ends at 255
 
 
 def algorithm_name(identity: Mapping[str, Any]) -> str:
     """Name an algorithm: ``vrex``, ``vrex+swad`` (averaged weights), ``vrex (sharpness=sam)``
     (trained around SAM).
     """
-    averaging, sharpness = identity["averaging"], identity["hparams"].get(SHARPNESS)
-    name = str(identity["algorithm"]) + ("" if averaging == "none" else f"+{averaging}")
+    name = str(identity["algorithm"])
+    if identity["averaging"] != "none":
+        name += f"+{identity['averaging']}"
+    sharpness = identity["hparams"].get(SHARPNESS)
     return _with_addition(name, f"sharpness={sharpness}" if sharpness else "")
 
 
@@ -41,8 +44,7 @@ def network_text(identity: Mapping[str, Any]) -> str:
 def algorithm_labels(
     identities: Sequence[Mapping[str, Any]], *, searches: bool = False
 ) -> list[str]:
-    """Label runs by algorithm, and by draw of a search or hyperparameters where it occurs with
-    several of them.
+    """Label runs by algorithm, and by draw or hyperparameters where it occurs with several.
 
     A random draw has other hyperparameters for every trial, so the number of the draw stands for
     them, unless one draw occurs with several sets for the same seed and held-out environments, or
@@ -61,9 +63,9 @@ def algorithm_labels(
     for identity, name, values, text in zip(identities, names, flat, texts, strict=True):
         sets[name][text] = values
         draw = identity["draw"]
-        place = (
-            (name, draw, tuple(identity["held_out"]), identity["seed"]) if draw else (name, draw)
-        )
+        place: tuple[object, ...] = (name, draw)
+        if draw:
+            place = (name, draw, tuple(identity["held_out"]), identity["seed"])
         if places.setdefault(place, text) != text:
             muddled.add(name)
     extra: dict[str, dict[str, str]] = {}
@@ -99,19 +101,15 @@ def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     for identity, name in zip(identities, names, strict=True):
         spaces[name].add(identity["space"])
         trials[name][identity["seed"]].add(identity["trial"])
-    apart = {
-        name
-        for name, seeds in trials.items()
-        if any(len(of_seed) > 1 for of_seed in seeds.values())
-    }
+    most_trials = {name: max(map(len, of_seed.values())) for name, of_seed in trials.items()}
     labels = []
     for identity, name in zip(identities, names, strict=True):
-        with_space = _with_addition(
-            name, f"space={identity['space']}" if len(spaces[name]) > 1 else ""
-        )
-        labels.append(
-            _with_addition(with_space, f"trial={identity['trial']}" if name in apart else "")
-        )
+        label = name
+        if len(spaces[name]) > 1:
+            label = _with_addition(label, f"space={identity['space']}")
+        if most_trials[name] > 1:
+            label = _with_addition(label, f"trial={identity['trial']}")
+        labels.append(label)
     return labels
 
 
@@ -126,14 +124,16 @@ def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Format what differs, ``trainer.precision=bf16-mixed`` or ``=default``: rows leave out what is
     at its default.
     """
-    names = sorted({name for values in variants.values() for name in values})
-    differing = [
-        n for n in names if len({str(values.get(n, "default")) for values in variants.values()}) > 1
-    ]
-    return {
-        text: ", ".join(f"{n}={values.get(n, 'default')}" for n in differing)
-        for text, values in variants.items()
-    }
+    differing = []
+    for name in sorted({name for values in variants.values() for name in values}):
+        occurring = {str(values.get(name, "default")) for values in variants.values()}
+        if len(occurring) > 1:
+            differing.append(name)
+    texts = {}
+    for text, values in variants.items():
+        shown = [f"{name}={values.get(name, 'default')}" for name in differing]
+        texts[text] = ", ".join(shown)
+    return texts
 
 
 def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -159,45 +159,71 @@ def dataset_titles(
         shown_keys: of them, those whose values stand beside every title; the others are then named
             by the alphabet.
     """
-    flat: list[dict[str, Any]] = []
-    for identity in identities:
-        form = {
-            key: value
-            for key, value in identity.items()
-            if key in keys and key not in ("dataset", "variant")
-        }
-        values = {**form, **identity.get("variant", {})}
-        flat.append(
-            {
-                "dataset": identity["dataset"],
-                **(dict(sorted(values.items())) if shown_keys else values),
-            }
-        )
+    forms = [_form(identity, keys, sort=bool(shown_keys)) for identity in identities]
+    by_dataset: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for form in forms:
+        by_dataset[form["dataset"]].append(form)
+    peers = {dataset: _Peers(group, shown_keys) for dataset, group in by_dataset.items()}
     titles = []
-    for dataset in flat:
-        peers = [
-            peer for peer in flat if peer["dataset"] == dataset["dataset"] and peer is not dataset
-        ]
-        differing = [
-            key
-            for key in dataset
-            if key not in shown_keys and any(peer.get(key) != dataset[key] for peer in peers)
-        ]
-        named = [key for key in differing if key not in _LONG]
-        if any(
-            all(peer.get(key) == dataset[key] for key in (*shown_keys, *named)) for peer in peers
-        ):
-            named = (
-                [*named, *(key for key in _LONG if key in differing)][: len(named) + 1]
-                if shown_keys
-                else differing
-            )
-        titles.append(
-            " ".join(
-                [str(dataset["dataset"]), *(f"{key}={words_of(dataset[key])}" for key in named)]
-            )
-        )
+    for form in forms:
+        named = peers[form["dataset"]].naming_keys(form)
+        words = [f"{key}={words_of(form[key])}" for key in named]
+        titles.append(" ".join([str(form["dataset"]), *words]))
     return titles
+
+
+def _form(identity: Mapping[str, Any], keys: Collection[str], sort: bool) -> dict[str, Any]:
+    """Return the dataset and what a title may name of it, its variant included."""
+    form = {
+        key: value
+        for key, value in identity.items()
+        if key in keys and key not in ("dataset", "variant")
+    }
+    form |= identity.get("variant", {})
+    if sort:
+        form = dict(sorted(form.items()))
+    return {"dataset": identity["dataset"], **form}
+
+
+class _Peers:
+    """All forms of one dataset, which titles have to tell apart.
+
+    Args:
+        forms: of the dataset.
+        shown_keys: keys that every title shows.
+    """
+
+    def __init__(self, forms: Sequence[Mapping[str, Any]], shown_keys: Sequence[str]) -> None:
+        self._forms = [{key: _hashable(value) for key, value in form.items()} for form in forms]
+        self._shown_keys = shown_keys
+        occurring: dict[str, set[Any]] = defaultdict(set)
+        for key in {key for form in forms for key in form}:
+            occurring[key].update(form.get(key) for form in self._forms)
+        self._differing = {key for key, values in occurring.items() if len(values) > 1}
+        self._counts: dict[tuple[str, ...], Counter[Any]] = {}
+
+    def naming_keys(self, form: Mapping[str, Any]) -> list[str]:
+        """List the keys that tell a form from its peers, apart from those that are shown anyway."""
+        differing = [key for key in form if key in self._differing and key not in self._shown_keys]
+        named = [key for key in differing if key not in _FOLLOW_FROM_OTHERS]
+        if not self._is_shared(form, named):
+            return named
+        if not self._shown_keys:
+            return differing
+        last = [key for key in _FOLLOW_FROM_OTHERS if key in differing]
+        return [*named, *last[:1]]
+
+    def _is_shared(self, form: Mapping[str, Any], named: Sequence[str]) -> bool:
+        """Return whether another form has the same values under all keys that a title shows."""
+        keys = (*self._shown_keys, *named)
+        if keys not in self._counts:
+            values = (tuple(peer.get(key) for key in keys) for peer in self._forms)
+            self._counts[keys] = Counter(values)
+        return self._counts[keys][tuple(_hashable(form.get(key)) for key in keys)] > 1
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def setting_labels(
@@ -213,14 +239,14 @@ def setting_labels(
     groups: dict[str, list[int]] = defaultdict(list)
     for index, identity in enumerate(identities):
         groups[identity_key(identity, names)].append(index)
-    titles = setting_titles(
-        [{key: identities[group[0]][key] for key in names} for group in groups.values()]
-    )
+    settings = []
+    for group in groups.values():
+        first = identities[group[0]]
+        settings.append({key: first[key] for key in names})
     labels = {}
-    for title, group in zip(titles, groups.values(), strict=True):
-        for index, algorithm in zip(
-            group, algorithm_labels([identities[index] for index in group]), strict=True
-        ):
+    for title, group in zip(setting_titles(settings), groups.values(), strict=True):
+        algorithms = algorithm_labels([identities[index] for index in group])
+        for index, algorithm in zip(group, algorithms, strict=True):
             labels[index] = title, algorithm
     return [labels[index] for index in range(len(identities))]
 
@@ -235,13 +261,20 @@ def words_of(value: object) -> str:
     """Format a value in words: ``a-b`` for a list, and ``a+b-c`` for a list of lists."""
     if not isinstance(value, list):
         return str(value)
-    return "-".join("+".join(item) if isinstance(item, list) else str(item) for item in value)
+    words = []
+    for item in value:
+        words.append("+".join(item) if isinstance(item, list) else str(item))
+    return "-".join(words)
 
 
 def slug(text: str) -> str:
     """Turn a title into a name for files and anchors; a hash stands for the end of a long one."""
     name = re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - HASH_DIGITS - 1]}_{digest(name)}"
+    return (
+        name
+        if len(name) <= _LONGEST_NAME
+        else f"{name[: _LONGEST_NAME - HASH_DIGITS - 1]}_{digest(name)}"
+    )
 
 
 def sortable(value: str) -> tuple[bool, float, str]:

@@ -21,7 +21,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL
 from dgbench.plan.measures import Measures, choose
 from dgbench.reports.evaluation import evaluate
-from dgbench.reports.importers.frames import is_table
+from dgbench.reports.importers.files import is_table
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.row_files import IDENTITY_KEYS
@@ -144,13 +144,11 @@ def measures(
     columns = [*names, "label", "seed", *of_runs, "ideal_env", "trained_on_tested", "missing"]
     studies = evaluation.studies.rename(columns={"algorithm": "label"})
     reasons = studies[[f"{name}.reason" for name in of_runs]].to_numpy()
-    texts = [
-        "; ".join(dict.fromkeys(reason for reason in line if isinstance(reason, str)))
-        for line in reasons
-    ]
-    studies = studies.assign(
-        missing=[folds or text for folds, text in zip(studies["missing"], texts, strict=True)]
-    )
+    missing = []
+    for folds, line in zip(studies["missing"], reasons, strict=True):
+        texts = dict.fromkeys(reason for reason in line if isinstance(reason, str))
+        missing.append(folds or "; ".join(texts))
+    studies = studies.assign(missing=missing)
     lines = studies.merge(settings, on="setting")[columns]
     new_problems = [
         f"{problem.kind}: {problem.where}: {problem.reason}" for problem in chosen.problems
@@ -186,9 +184,9 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
         "seen",
         "wrong",
     )
-    if absent := [
-        name for name in needed if name not in frame and name not in (*_IN_COLUMNS, *_LATER)
-    ]:
+    optional = {*_IN_COLUMNS, *_LATER}
+    absent = [name for name in needed if name not in frame and name not in optional]
+    if absent:
         raise ConfigError(
             f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines"
         )
@@ -199,11 +197,9 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
     runs = []
     for number, line in enumerate(frame.drop_duplicates(["run", "folder"]).to_dict("records")):
         identity = _identity_of(line)
-        label, folder, step = (
-            str(identity.pop("label")),
-            str(identity.pop("folder")),
-            int(line["step"]),
-        )
+        label = str(identity.pop("label"))
+        folder = str(identity.pop("folder"))
+        step = int(line["step"])
         everywhere = tested_by.get(number, frozenset()) if identity["fold"] == FULL else frozenset()
         runs.append(SelectedRun(identity, label, folder, step, environments=everywhere))
     return Selected(runs, tests_of(runs, rows), partial=True)
@@ -313,7 +309,7 @@ def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _whole(value: Any) -> Any:
-    """Restore a whole number in a column that missing values made one of floats: 3.0 is 3 again."""
+    """Restore a whole number in a column that missing values made one of floats: 3.0 is 3."""
     value = value.item() if hasattr(value, "item") else value
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

@@ -18,6 +18,9 @@ from dgbench.analysis import Measured
 from dgbench.errors import ConfigError
 from dgbench.plan.measures import IDEAL, WORST, MeasureChoice, Measures, choose
 from dgbench.records.predictions import ATTRIBUTE, about_predictions, need_pyarrow, read_predictions
+from dgbench.reports.importers.arrays import is_array, read_array
+from dgbench.reports.importers.files import is_table
+from dgbench.reports.importers.predictions import predictions_of_one
 from dgbench.validation import NotNegative, Refusal, Several, checked, shown
 
 _OF_IMAGES = (
@@ -25,10 +28,14 @@ _OF_IMAGES = (
     "images like these, not of other seeds or trainings."
 )
 _OF_THE_WORST = (
-    "The worst of {} groups was picked for its error, which a 95% interval of it alone would not allow for: that of "
-    "worst_group is at 1 - 0.05/{}, and holds the picked group's error in 95% whichever is picked (Bonferroni)."
+    "The worst of {} groups was picked for its error, which a 95% interval of it alone would not "
+    "allow for: that of worst_group is at 1 - 0.05/{}, and holds the picked group's error in 95% "
+    "whichever is picked (Bonferroni)."
 )
-_ONE_MODEL = "worst+gap is of one model for each held-out environment (leave-one-out), these are of one trained on {}"
+_ONE_MODEL = (
+    "worst+gap is of one model for each held-out environment (leave-one-out), these are of one "
+    "trained on {}"
+)
 _NO_GIVEN = (
     "name the environments of training, given=[...]: the ideal is of one model that is tested in "
     "all"
@@ -63,13 +70,14 @@ def score(
     shares of the training images).
 
     Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and ``high``, ``role``
-        (``held out`` or
-    ``trained on``), ``where`` the worst is, and the ``reason`` why there is no value.
-    ``frame.attrs["notes"]`` says what the intervals are of.
+    (``held out`` or ``trained on``), ``where`` the worst is, and the ``reason`` why there is no
+    value. ``frame.attrs["notes"]`` says what the intervals are of.
 
     Args:
-        y_true: true classes, one per image: array, tensor, list or column; or the path of a
-            ``predictions.parquet``, whose test images are scored and which needs no other argument.
+        y_true: true classes, one per image: array, tensor, list or column, or the path of an array
+            (``.npy``, ``.npz``, ``.pt``, or one column of text, as WILDS writes predictions). Or,
+            without any other argument, the path of a ``predictions.parquet``, whose test images are
+            scored, or of a table with a line for each image, as ``import=predictions`` reads it.
         y_pred: predicted classes.
         environments: environment of every image.
         given: environments that the model was trained on; the others are held out. Without it, each
@@ -86,15 +94,20 @@ def score(
         ConfigError: what was given is no list of classes, or the lists differ in length.
         RecordError: the file cannot be read.
     """
-    if isinstance(y_true, str | Path):
+    if isinstance(y_true, str | Path) and not (is_array(y_true) and y_pred is not None):
         if y_pred is not None or environments is not None:
             raise ConfigError(
                 f"y_true={y_true} is a file, which has predictions and environments; leave these "
                 "out"
             )
-        path, names = Path(y_true), groups
-        y_true, y_pred, environments, groups, given = _read(path, names, given)
-        training_groups = _training_of(path, names) if training_groups is None else training_groups
+        path = Path(y_true)
+        names = groups
+        if path.suffix.lower() == ".parquet" or not is_table(path):
+            y_true, y_pred, environments, groups, given = _read(path, names, given)
+            if training_groups is None:
+                training_groups = _training_of(path, names)
+        else:
+            y_true, y_pred, environments = predictions_of_one(path)
     true, predicted = _classes("y_true", y_true), _classes("y_pred", y_pred)
     env_names = _names("environments", environments)
     labels = {} if groups is None else {"groups": _groups(groups)}
@@ -274,6 +287,8 @@ def _training_of(path: Path, names: Any) -> dict[str, float] | None:
 
 def _array(name: str, values: Any) -> NDArray[Any]:
     """Convert whatever holds one value per image to an array."""
+    if is_array(values):
+        values = read_array(values)
     if values is None or isinstance(values, str):
         raise ConfigError(f"{name}={shown(values)} is no list; give one value for every image")
     if hasattr(values, "detach"):  # a tensor, perhaps on a graphics card

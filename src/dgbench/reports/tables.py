@@ -3,12 +3,15 @@ errors as fractions.
 
 Beside a column ``NAME`` may stand what belongs to its values:
 
-=================  ==================================================================== ``NAME.std``
-sample standard deviation over seeds (divisor n-1), unit of the value ``NAME.n``         seeds (or
-whatever was averaged) behind the value ``NAME.low``       lower end of its confidence interval,
-unit of the value ``NAME.high``      upper end ``NAME.best``      statistics separate it from the
-rest: printed bold ``NAME.flag``      short text shown after the value ``NAME.reason``    why there
-is no value =================  ====================================================================
+=================  ====================================================================
+``NAME.std``       sample standard deviation over seeds (divisor n-1), unit of the value
+``NAME.n``         seeds (or whatever was averaged) behind the value
+``NAME.low``       lower end of its confidence interval, unit of the value
+``NAME.high``      upper end
+``NAME.best``      statistics separate it from the rest: printed bold
+``NAME.flag``      short text shown after the value
+``NAME.reason``    why there is no value
+=================  ====================================================================
 
 A column ``reference`` is true in lines that are no results but what results are compared with, such
 as a blind guess: they come last, and are never ranked, sorted, marked or counted.
@@ -211,21 +214,23 @@ def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
             beside["n"] = int(beside["n"])
         if value is not None and column.numeric and not isinstance(value, str):
             value = float(value)
+        elif isinstance(value, float) and value.is_integer():
+            value = str(int(value))
         elif value is not None and not isinstance(value, str):
-            value = (
-                str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-            )
+            value = str(value)
         column_cells.append(Cell(value, **beside))
     return column_cells
 
 
 def _values(column: pd.Series[Any]) -> list[Any]:
     """Convert a column to Python's values, None where there is none."""
-    pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
-    return [
-        None if absent else value.item() if hasattr(value, "item") else value
-        for value, absent in pairs
-    ]
+    values: list[Any] = []
+    for value, is_absent in zip(column.tolist(), column.isna().tolist(), strict=True):
+        if is_absent:
+            values.append(None)
+        else:
+            values.append(value.item() if hasattr(value, "item") else value)
+    return values
 
 
 def is_negative(cell: Cell, unit: Unit) -> bool:
@@ -282,10 +287,13 @@ def aligned(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str
         lines: the head, then the values, as text.
         numeric: of each column, whether it is set to the right.
     """
-    widths = [max(len(line[column]) for line in lines) for column in range(len(numeric))]
-    pads = [str.rjust if right else str.ljust for right in numeric]
-    padded = (
-        [pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)]
-        for line in lines
-    )
-    return ["  " + "  ".join(line).rstrip() for line in padded]
+    widths = []
+    for column in zip(*lines, strict=True):
+        widths.append(max(map(len, column)))
+    padded = []
+    for line in lines:
+        cells_of_line = []
+        for text, width, is_right in zip(line, widths, numeric, strict=True):
+            cells_of_line.append(text.rjust(width) if is_right else text.ljust(width))
+        padded.append("  " + "  ".join(cells_of_line).rstrip())
+    return padded

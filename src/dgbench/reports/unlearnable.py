@@ -32,8 +32,7 @@ def shares_in(identity: Mapping[str, Any], env: str) -> dict[str, float]:
 
 
 def notes_of_study(identities: Iterable[Mapping[str, Any]], held_out: pd.DataFrame) -> list[str]:
-    """Say which classes the runs of one study could not learn, and how much of each error they may
-    be.
+    """Name the classes that the runs of one study could not learn, and their share of each error.
 
     Args:
         identities: of its runs; rows will do.
@@ -41,19 +40,17 @@ def notes_of_study(identities: Iterable[Mapping[str, Any]], held_out: pd.DataFra
     """
     by_fold = {identity["fold"]: identity for identity in identities}
     notes = []
-    for fold, env, error in zip(
-        held_out["fold"], held_out["env"], held_out["error"].astype(float), strict=True
-    ):
+    errors = held_out["error"].astype(float)
+    for fold, env, error in zip(held_out["fold"], held_out["env"], errors, strict=True):
         shares = shares_in(by_fold.get(fold, {}), env)
         if shares:
-            notes.append(
-                f"fold {fold}: {_sentence(env, shares, '')} {_bound(sum(shares.values()), [error])}"
-            )
+            bound = _bound(sum(shares.values()), [error])
+            notes.append(f"fold {fold}: {_sentence(env, shares, '')} {bound}")
     return _first(notes, "folds or environments")
 
 
 def notes_of_setting(identities: Iterable[Mapping[str, Any]], held_out: pd.DataFrame) -> list[str]:
-    """Say the same of all models of one table.
+    """Name the same of all models of one table.
 
     Args:
         identities: of the runs that count.
@@ -69,10 +66,12 @@ def notes_of_setting(identities: Iterable[Mapping[str, Any]], held_out: pd.DataF
         env = str(name)
         kinds = lacking[env]
         for shares, models in kinds.items():
-            if shares:
-                some = "" if len(kinds) == 1 else f" of {models} of {kinds.total()} models"
-                bound = _bound(sum(share for _, share in shares), values.tolist())
-                notes.append(f"{_sentence(env, dict(shares), some)} {bound}")
+            if not shares:
+                continue
+            some = "" if len(kinds) == 1 else f" of {models} of {kinds.total()} models"
+            share_of_env = dict(shares)
+            bound = _bound(sum(share_of_env.values()), values.tolist())
+            notes.append(f"{_sentence(env, share_of_env, some)} {bound}")
     return _first(notes, "environments")
 
 
@@ -85,8 +84,9 @@ def _sentence(env: str, shares: Mapping[str, float], models: str) -> str:
 
 
 def _bound(share: float, errors: list[float]) -> str:
-    """Say how many points of an error, or of each of several, such images are at most."""
-    lowest, highest = min(errors), max(errors)
+    """Bound the points of an error, or of each of several, that such images make up."""
+    lowest = min(errors)
+    highest = max(errors)
     if percent(lowest) == percent(highest):
         return f"at most {percent(min(share, lowest))} of its {percent(lowest)} points of error"
     return (

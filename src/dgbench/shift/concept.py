@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from dgbench.errors import DataError
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import LabelClassifier, SideClassifier, TargetClassifier
-from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample, Schedule, Share
+from dgbench.shift.estimators import (
+    EstimatedValues,
+    Estimator,
+    Fitted,
+    Fitting,
+    PairSample,
+    Schedule,
+    Share,
+)
 from dgbench.shift.pairs import held_out_split
 from dgbench.validation import Count1, NotNegative
 
@@ -93,13 +101,13 @@ class ConceptEstimator(Estimator):
     val_fraction: Share = 0.2
     look_every: Count1 = 50
 
-    def _parts(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+    def _parts(self, sample: PairSample) -> tuple[np.ndarray, np.ndarray]:
         """Split the rows into those that classifiers are fitted on and those that they are judged
         on, half and half.
         """
         return held_out_split(sample.groups, 0.5, sample.rng("judged"))
 
-    def fittings(self, sample: Sample) -> list[Fitting]:
+    def fittings(self, sample: PairSample) -> list[Fitting]:
         rows, judged = self._parts(sample)
         rows_p, rows_q = (rows[sample.sides[rows] == side] for side in (0, 1))
         first, second = held_out_split(sample.groups[rows], 0.5, sample.rng("noise"))
@@ -119,7 +127,7 @@ class ConceptEstimator(Estimator):
 
     def _fitting(
         self,
-        sample: Sample,
+        sample: PairSample,
         kind: type[TargetClassifier],
         sides: Sequence[np.ndarray],
         judged: np.ndarray,
@@ -144,7 +152,7 @@ class ConceptEstimator(Estimator):
             tuple(validation), sample.positions[judged], derive(sample.seed, "classifier", name),
         )  # fmt: skip
 
-    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+    def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         _, judged = self._parts(sample)
         sides = sample.sides[judged]
         # (5, n): four of labels
@@ -171,4 +179,4 @@ class ConceptEstimator(Estimator):
                 "the two sides' classifiers agree as well as two of both sides together: no "
                 "concept shift is seen"
             )
-        return Estimate(values, diagnostics, tuple(flags))
+        return EstimatedValues(values, diagnostics, tuple(flags))

@@ -32,12 +32,12 @@ CLASS_WEIGHTS: Mapping[str, Callable[[Floats], Floats]] = {
 MIXTURE = "mixture"
 
 # what null pairs should show on average, of diversity and of correlation shift
-LOW, HIGH = (
+LEAST_NULL_MEAN, MOST_NULL_MEAN = (
     0.005,
     0.01,
 )
-LARGEST = (1e-6, 1.0)  # ends of the ranges that are bisected, from 0: eps_div, eps_cor
-RISING = (True, False)  # whether the estimate rises with its threshold
+LARGEST_THRESHOLDS = (1e-6, 1.0)  # ends of the ranges that are bisected, from 0: eps_div, eps_cor
+RISES_WITH_THRESHOLD = (True, False)  # whether the estimate rises with its threshold
 ROUNDS = 20
 
 
@@ -360,7 +360,7 @@ def calibrated_thresholds(nulls: Sequence[DensitiesAtPoints]) -> tuple[float, fl
             "null pairs without densities of classes cannot calibrate; use more images or fixed "
             "thresholds"
         )
-    ranges = [[0.0, largest] for largest in LARGEST]
+    ranges = [[0.0, largest] for largest in LARGEST_THRESHOLDS]
     for _ in range(ROUNDS):
         eps_div, eps_cor = (sum(ends) / 2 for ends in ranges)
         shifts = [from_densities(pair, eps_div, eps_cor) for pair in nulls]
@@ -368,9 +368,14 @@ def calibrated_thresholds(nulls: Sequence[DensitiesAtPoints]) -> tuple[float, fl
             np.mean([shift.div_plus for shift in shifts]),
             np.mean([shift.cor_plus for shift in shifts]),
         )
-        missed = [k for k, mean in enumerate(means) if not LOW <= mean <= HIGH]
+        missed = [
+            k for k, mean in enumerate(means) if not LEAST_NULL_MEAN <= mean <= MOST_NULL_MEAN
+        ]
         if not missed:
             break
         for k in missed:
-            ranges[k][0 if bool(means[k] < LOW) == RISING[k] else 1] = (eps_div, eps_cor)[k]
+            ranges[k][0 if bool(means[k] < LEAST_NULL_MEAN) == RISES_WITH_THRESHOLD[k] else 1] = (
+                eps_div,
+                eps_cor,
+            )[k]
     return eps_div, eps_cor

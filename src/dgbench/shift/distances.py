@@ -20,7 +20,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.files import read_arrays
 from dgbench.records.shift_rows import HALVES, NO_NULL
-from dgbench.shift.estimators import Estimate, Estimator, Fitted, Sample
+from dgbench.shift.estimators import EstimatedValues, Estimator, Fitted, PairSample
 from dgbench.validation import Count0, Refusal
 
 Floats = NDArray[np.floating[Any]]
@@ -272,7 +272,7 @@ class DistanceEstimator(Estimator):
     permutations: Count0 = 200
     mean_over_widths: Annotated[bool, Refusal("is unknown", "choose true or false")] = False
 
-    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+    def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         rng = sample.rng("images")
         rows_p, rows_q = (
             rng.permutation(len(side))[: self.max_images] for side in (sample.p, sample.q)
@@ -305,7 +305,7 @@ class DistanceEstimator(Estimator):
                 sample.rng("permutations"),
             )
         values |= {f"ni:{sample.names[label]}": value for label, value in by_class.items()}
-        return Estimate(
+        return EstimatedValues(
             values, {"sigma": sigma, "dimensions": float(varies.sum()), "images": float(len(a))}
         )
 
@@ -363,7 +363,7 @@ class FrechetEstimator(Estimator):
         estimator._reference = _reference(Path(str(self.reference)), features_of, features)
         return estimator
 
-    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+    def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         (mean, cov, n_reference), z = self._reference, sample.features(sample.q)
         n = min(len(z), self._common)
         if n <= FEWEST_IMAGES:
@@ -373,14 +373,16 @@ class FrechetEstimator(Estimator):
         rng = sample.rng("images")
         flags = [f"fewer images ({n}) than features ({z.shape[1]})"] if n <= z.shape[1] else []
         if sample.null == HALVES:
-            return Estimate(
+            return EstimatedValues(
                 {"d2": frechet(sample.features(sample.p), z)}, {"n": float(len(z))}, tuple(flags)
             )
         sizes = np.array([round(1 / inverse) for inverse in np.linspace(2 / n, 1 / n, SIZES)])
         order = rng.permutation(len(z))
         distances = [frechet_of_moments(mean, cov, *_moments(z[order[:size]])) for size in sizes]
         values = {"d2": distances[-1], "d2_inf": extrapolated(sizes, distances)}
-        return Estimate(values, {"n": float(n), "n_reference": float(n_reference)}, tuple(flags))
+        return EstimatedValues(
+            values, {"n": float(n), "n_reference": float(n_reference)}, tuple(flags)
+        )
 
 
 def _reference(

@@ -99,7 +99,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Sample:
+class PairSample:
     """The images of one estimate."""
 
     p: np.ndarray  #: (n_p,) positions of the images of one side
@@ -154,7 +154,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class EstimatedValues:
     """The values of one estimate, or why there are none."""
 
     values: dict[str, float] = field(default_factory=dict)
@@ -221,7 +221,7 @@ class Estimator(Checked, ABC):
         """
         return self
 
-    def fittings(self, sample: Sample) -> list[Fitting]:
+    def fittings(self, sample: PairSample) -> list[Fitting]:
         """List the classifiers that the estimate of a sample needs.
 
         Raises:
@@ -229,7 +229,7 @@ class Estimator(Checked, ABC):
         """
         return []
 
-    def calibrated(self, nulls: Sequence[tuple[Sample, Sequence[Fitted]]]) -> Self:
+    def calibrated(self, nulls: Sequence[tuple[PairSample, Sequence[Fitted]]]) -> Self:
         """Return the estimator for one pair, given the pair's trials without shift and their
         classifiers.
 
@@ -239,7 +239,7 @@ class Estimator(Checked, ABC):
         return self
 
     @abstractmethod
-    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+    def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         """Compute the values, given the classifiers of :meth:`fittings`.
 
         Raises:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgbench.analysis.shift_verdicts import Estimate
+from dgbench.analysis.shift_verdicts import MeanEstimate
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Figure
 from dgbench.reports.labels import slug
 from dgbench.reports.published import Published
-from dgbench.reports.reading.shifts import ShiftLine, ShiftSetting
+from dgbench.reports.reading.shift_settings import ShiftLine, ShiftSetting
 from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid, heat, label_of
 from dgbench.shift.tables import interval_words, nearest, other_features, points
 
@@ -86,8 +86,8 @@ class _Point:
     """A dataset in the plane."""
 
     name: str
-    div: Estimate
-    cor: Estimate
+    div: MeanEstimate
+    cor: MeanEstimate
     null: _Place | None
     pairs: Sequence[_Place]  #: none where there is one pair only
 

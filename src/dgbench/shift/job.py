@@ -35,10 +35,10 @@ from dgbench.records.shift_rows import (
 )
 from dgbench.records.spec import code_version
 from dgbench.records.status import RUNNING, finish, mark_interrupted, write_status
-from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample
+from dgbench.shift.estimators import EstimatedValues, Estimator, Fitted, Fitting, PairSample
 from dgbench.shift.exact import exact_values
 from dgbench.shift.fitting import ClassifierTraining
-from dgbench.shift.plan import Pair, PlannedEstimator, PlannedShift, Slot, slots_of
+from dgbench.shift.plan import EnvironmentPair, PlannedEstimator, PlannedShift, Slot, slots_of
 from dgbench.shift.sampling import Pools
 from dgbench.training.processes import prepare_process
 from dgbench.validation import Plain, Switch, Whole0, Whole1, checked
@@ -53,7 +53,7 @@ class _Waiting:
     """An estimate whose classifiers are not all trained."""
 
     slot: Slot
-    sample: Sample
+    sample: PairSample
     fittings: Sequence[Fitting]
     #: by their place in ``fittings``; None: it diverged
     fitted: dict[int, Fitted | None] = field(default_factory=dict)
@@ -154,10 +154,10 @@ def _estimate(
 def make_estimates(
     estimator: Estimator,
     identity: ShiftIdentity,
-    planned: Sequence[tuple[Pair, Slot]],
+    planned: Sequence[tuple[EnvironmentPair, Slot]],
     pools: Pools,
     training: ClassifierTraining,
-    exact: Mapping[Pair, Mapping[str, float]],
+    exact: Mapping[EnvironmentPair, Mapping[str, float]],
 ) -> Iterator[ShiftRow]:
     """Make estimates, each as soon as its classifiers are trained.
 
@@ -171,10 +171,10 @@ def make_estimates(
     """
 
     def row(
-        pair: Pair,
+        pair: EnvironmentPair,
         slot: Slot,
-        estimate: Estimate,
-        sample: Sample | None = None,
+        estimate: EstimatedValues,
+        sample: PairSample | None = None,
         seconds: float = 0.0,
         together: int = 1,
     ) -> ShiftRow:
@@ -200,13 +200,13 @@ def make_estimates(
             together=together,
         )
 
-    waiting: dict[Pair, list[_Waiting]] = {pair: [] for pair, _ in planned}
+    waiting: dict[EnvironmentPair, list[_Waiting]] = {pair: [] for pair, _ in planned}
     for pair, slot in planned:
         try:
             sample = pools.sample(estimator, pair, slot)
             waiting[pair].append(_Waiting(slot, sample, estimator.fittings(sample)))
         except DgbenchError as error:
-            yield row(pair, slot, Estimate(refused=str(error)))
+            yield row(pair, slot, EstimatedValues(refused=str(error)))
     owners = [
         (work, k) for works in waiting.values() for work in works for k in range(len(work.fittings))
     ]
@@ -221,7 +221,7 @@ def make_estimates(
             works[:] = [work for work in works if not work.ready]
             for work in ready:
                 if work.diverged:
-                    yield row(pair, work.slot, Estimate(refused=DIVERGED), work.sample)
+                    yield row(pair, work.slot, EstimatedValues(refused=DIVERGED), work.sample)
             for work, estimate, seconds in _estimates(
                 estimator, [work for work in ready if not work.diverged]
             ):
@@ -231,7 +231,7 @@ def make_estimates(
 
 def _estimates(
     estimator: Estimator, works: Sequence[_Waiting]
-) -> Iterator[tuple[_Waiting, Estimate, float]]:
+) -> Iterator[tuple[_Waiting, EstimatedValues, float]]:
     """Make the estimates of one pair whose classifiers are trained, and measure the seconds that
     each takes.
     """
@@ -245,12 +245,12 @@ def _estimates(
         begun = time.monotonic()
         try:
             estimate = (
-                Estimate(refused=refused)
+                EstimatedValues(refused=refused)
                 if refused
                 else estimator.estimate(work.sample, work.classifiers)
             )
         except DgbenchError as error:
-            estimate = Estimate(refused=str(error))
+            estimate = EstimatedValues(refused=str(error))
         seconds = (
             time.monotonic() - begun + sum(classifier.seconds for classifier in work.classifiers)
         )
@@ -327,7 +327,7 @@ def estimate_shift(
         run="", **source.info.facts(), backbone="", init="", features="frozen", images="all",
         estimator=estimator, settings=dict(built), seed=seed, code=code_version(),
     )  # fmt: skip
-    pair = Pair("each", "p|q", ("p",), ("q",))
+    pair = EnvironmentPair("each", "p|q", ("p",), ("q",))
     pending = [(pair, slot) for slot in slots_of(trials, halves, built.nulls_of(null))]
     pools = Pools(source, "all", seed, min_per_class, max_per_class)
     return list(make_estimates(built, identity, pending, pools, training, exact={}))

@@ -23,11 +23,11 @@ from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import JointClassifier
 from dgbench.shift.estimators import (
-    Estimate,
+    EstimatedValues,
     Estimator,
     Fitted,
     Fitting,
-    Sample,
+    PairSample,
     Schedule,
     Share,
     without_overlap,
@@ -192,15 +192,15 @@ class JointEstimator(Estimator):
     val_fraction: Share = 0.2
     look_every: Count1 = 50
 
-    def fittings(self, sample: Sample) -> list[Fitting]:
+    def fittings(self, sample: PairSample) -> list[Fitting]:
         folds = self._folds(sample)
         return [self._fitting(sample, folds[1 - k], folds[k], k) for k in (0, 1)]
 
-    def _folds(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+    def _folds(self, sample: PairSample) -> tuple[np.ndarray, np.ndarray]:
         return cross_fit(sample.groups, sample.rng("folds"))
 
     def _fitting(
-        self, sample: Sample, own_fold: np.ndarray, other_fold: np.ndarray, k: int
+        self, sample: PairSample, own_fold: np.ndarray, other_fold: np.ndarray, k: int
     ) -> Fitting:
         train, validation = held_out_split(
             sample.groups[own_fold], self.val_fraction, sample.rng("split", k)
@@ -225,7 +225,7 @@ class JointEstimator(Estimator):
             derive(sample.seed, "classifier", k),
         )  # fmt: skip
 
-    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+    def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         prior = np.bincount(sample.groups, minlength=2 * sample.n_classes) / len(sample.groups)
         entropy = float(-(prior[prior > 0] * np.log(prior[prior > 0])).sum())
         loss = float(np.mean([fit.loss for fit in fitted]))
@@ -236,7 +236,7 @@ class JointEstimator(Estimator):
             "step": float(np.mean([fit.step for fit in fitted])),
         }
         if loss >= entropy and sample.null == NO_NULL:
-            return Estimate(
+            return EstimatedValues(
                 diagnostics=diagnostics,
                 refused=(
                     f"the classifier learned nothing: its loss {loss:.3f} on validation images is "
@@ -268,4 +268,4 @@ class JointEstimator(Estimator):
                 "the posteriors say that the sides are further apart than the classifier can tell "
                 "them"
             )
-        return Estimate(values, diagnostics, tuple(flags))
+        return EstimatedValues(values, diagnostics, tuple(flags))

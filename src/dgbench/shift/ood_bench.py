@@ -23,11 +23,11 @@ from dgbench.shift.density import (
     standardized,
 )
 from dgbench.shift.estimators import (
-    Estimate,
+    EstimatedValues,
     Estimator,
     Fitted,
     Fitting,
-    Sample,
+    PairSample,
     Schedule,
     without_overlap,
 )
@@ -71,7 +71,7 @@ class DensityEstimator(Estimator):
     def whole_pair(self) -> bool:
         return self.thresholds == "calibrated"
 
-    def fittings(self, sample: Sample) -> list[Fitting]:
+    def fittings(self, sample: PairSample) -> list[Fitting]:
         train, held_out = self._split(sample)
         sides, validation = sample.by_side(train), sample.by_side(held_out)
         fewest = min(len(side.positions) for side in sides)
@@ -109,7 +109,7 @@ class DensityEstimator(Estimator):
             )
         ]
 
-    def _split(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+    def _split(self, sample: PairSample) -> tuple[np.ndarray, np.ndarray]:
         """Split rows into training and held out: 20 % of every class and side (``code``), or 10 %
         of either side.
         """
@@ -117,13 +117,13 @@ class DensityEstimator(Estimator):
             return held_out_split(sample.groups, 0.2, sample.rng("split"))
         return held_out_split(sample.sides, 0.1, sample.rng("split"))
 
-    def _measured(self, sample: Sample) -> np.ndarray:
+    def _measured(self, sample: PairSample) -> np.ndarray:
         """Return the rows of the images whose densities are estimated: held-out ones (``code``), or
         all (``paper``).
         """
         return self._split(sample)[1] if self.recipe == "code" else np.arange(len(sample.labels))
 
-    def calibrated(self, nulls: Sequence[tuple[Sample, Sequence[Fitted]]]) -> Self:
+    def calibrated(self, nulls: Sequence[tuple[PairSample, Sequence[Fitted]]]) -> Self:
         if not self.whole_pair:
             return self
         densities = [self._densities(sample, classifier) for sample, (classifier,) in nulls]
@@ -132,7 +132,7 @@ class DensityEstimator(Estimator):
 
     def _densities(
         self,
-        sample: Sample,
+        sample: PairSample,
         fitted: Fitted,
         labels: Callable[[np.ndarray], np.ndarray] = lambda y: y,
     ) -> DensitiesAtPoints:
@@ -147,7 +147,7 @@ class DensityEstimator(Estimator):
             n_points=self.points, density=self.density, proposal=self.proposal, class_weights=self.class_weights,
         )  # fmt: skip
 
-    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+    def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         (classifier,) = fitted
         shift = from_densities(self._densities(sample, classifier), self.eps_div, self.eps_cor)
         rows = self._measured(sample)
@@ -184,4 +184,4 @@ class DensityEstimator(Estimator):
                 "the densities say that the sides are further apart than the classifier can tell "
                 "them"
             )
-        return Estimate(values, diagnostics, tuple(flags))
+        return EstimatedValues(values, diagnostics, tuple(flags))

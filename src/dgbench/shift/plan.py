@@ -48,7 +48,7 @@ USED = (
 
 
 @dataclass(frozen=True)
-class Pair:
+class EnvironmentPair:
     """Two sides of given environments."""
 
     pairs: str  #: how they were chosen, ``folds``, ``each`` or ``reference``
@@ -65,11 +65,11 @@ class Slot:
     number: int
     null: str
 
-    def key(self, pair: Pair) -> tuple[str, str, str, int, str]:
+    def key(self, pair: EnvironmentPair) -> tuple[str, str, str, int, str]:
         """Return the key of its row."""
         return pair.pairs, pair.name, self.kind, self.number, self.null
 
-    def seed(self, base: int, pair: Pair) -> int:
+    def seed(self, base: int, pair: EnvironmentPair) -> int:
         """Derive the seed of everything that is drawn for it."""
         return derive(
             base, "shift", pair.pairs, *pair.p, "|", *pair.q, self.kind, self.number, self.null
@@ -83,7 +83,7 @@ class PlannedEstimator:
     estimator: Estimator
     identity: ShiftIdentity  #: of its rows
     folder: Path  #: where they are kept
-    pairs: Sequence[Pair]
+    pairs: Sequence[EnvironmentPair]
     slots: Sequence[Slot]  #: estimates of each pair
 
     @property
@@ -96,7 +96,7 @@ class PlannedEstimator:
         """Rows that it is to have."""
         return len(self.pairs) * len(self.slots)
 
-    def left(self) -> Iterator[tuple[Pair, Slot]]:
+    def left(self) -> Iterator[tuple[EnvironmentPair, Slot]]:
         """Find the estimates that have no row yet; where those of a pair depend on one another, all
         of the pair.
         """
@@ -189,7 +189,7 @@ def planned_shift(
             code=code_version(),
         )
         if estimator.against_reference:
-            pairs = [Pair(REFERENCE, env, (REFERENCE,), (env,)) for env in info.given]
+            pairs = [EnvironmentPair(REFERENCE, env, (REFERENCE,), (env,)) for env in info.given]
         else:
             pairs = pairs_of(config["pairs"], planned_folds(config["protocol"], info), info.given)
         slots = slots_of(config["trials"], config["halves"], estimator.nulls_of(config["null"]))
@@ -259,7 +259,7 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[Pair]:
+def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[EnvironmentPair]:
     """Pair the given environments: sides of ``folds`` of the protocol, or ``each`` two of them.
 
     Raises:
@@ -270,7 +270,7 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
             f"shift needs at least 2 given environments, these are {len(given)}; give more"
         )
     if pairing == "each":
-        return [Pair(pairing, f"{a}|{b}", (a,), (b,)) for a, b in combinations(given, 2)]
+        return [EnvironmentPair(pairing, f"{a}|{b}", (a,), (b,)) for a, b in combinations(given, 2)]
     pairs = []
     for fold in folds:
         if fold.membership is not None:
@@ -282,7 +282,7 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
             tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()
         )
         if unseen:
-            pairs.append(Pair(pairing, fold.name, tuple(fold.training), unseen))
+            pairs.append(EnvironmentPair(pairing, fold.name, tuple(fold.training), unseen))
     if not pairs:
         raise ConfigError(
             "no fold of this protocol holds an environment out; choose protocol=loo, or pairs=each"

@@ -21,22 +21,14 @@ from dgbench.reports.labels import variant_text, words_of
 from dgbench.reports.published import Published, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.shifts import (
-    DIAGNOSTIC,
-    VALUE,
-    ShiftSetting,
-    Verdict,
-    read_shifts,
-    shift_settings,
-    verdicts,
-)
+from dgbench.reports.reading.shift_settings import DIAGNOSTIC, VALUE, ShiftSetting, shift_settings
+from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.tables import Table
 from dgbench.shift.figures import shift_matrices, shift_plane
 from dgbench.shift.tables import (
     CONCEPT_TITLES,
     DISTANCE_TITLES,
     PRETRAINING,
-    class_distance_table,
     class_text,
     concept_table,
     distance_table,
@@ -49,6 +41,7 @@ from dgbench.shift.tables import (
     refusal_table,
     shift_table,
 )
+from dgbench.shift.verdicts import Verdict, verdicts
 from dgbench.validation import Folders
 
 WORDS = {
@@ -194,11 +187,7 @@ def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
         estimate, null = line.value("emd"), line.value("emd", HALVES)
         if estimate and null and estimate.ends and null.ends:
             titles[is_above(estimate, null)].append(line.title)
-    tables = [
-        distance_table(setting),
-        class_distance_table(setting),
-        *pair_tables(setting, DISTANCE_TITLES),
-    ]
+    tables = [distance_table(setting), *pair_tables(setting, DISTANCE_TITLES)]
     sentences = []
     if titles[True]:
         sentences.append(

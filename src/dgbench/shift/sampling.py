@@ -21,10 +21,10 @@ from dgbench.networks.featurizer import FirstStages
 from dgbench.plan.building import build, built
 from dgbench.records.shift_rows import HALF, HALVES, LABELS
 from dgbench.seeding import derive
-from dgbench.shift.estimators import Estimator, Sample
+from dgbench.shift.estimators import Estimator, PairSample
 from dgbench.shift.fitting import ClassifierTraining
 from dgbench.shift.pairs import balanced, half, null_pair
-from dgbench.shift.plan import Pair, PlannedShift, Slot
+from dgbench.shift.plan import EnvironmentPair, PlannedShift, Slot
 from dgbench.trained.predictor import batches
 from dgbench.training.blueprint import check_network, featurizer_keys
 from dgbench.training.modules.predicting import activations, images_at_once
@@ -129,7 +129,7 @@ class Pools:
         """Count the images of an environment."""
         return len(self._positions[env])
 
-    def sample(self, estimator: Estimator, pair: Pair, slot: Slot) -> Sample:
+    def sample(self, estimator: Estimator, pair: EnvironmentPair, slot: Slot) -> PairSample:
         """Draw the sample of one estimate.
 
         Raises:
@@ -156,7 +156,9 @@ class Pools:
             self.source.store.gather(torch.from_numpy(positions))[0].double().cpu().numpy()
         )
 
-    def _sample_pair(self, pair: Pair, slot: Slot, seed: int, balances: bool) -> Sample:
+    def _sample_pair(
+        self, pair: EnvironmentPair, slot: Slot, seed: int, balances: bool
+    ) -> PairSample:
         rng, names, y = (
             np.random.default_rng(derive(seed, "sample")),
             self.source.catalog.classes,
@@ -184,13 +186,13 @@ class Pools:
         y_p, y_q = y[p], y[q]
         if slot.null == LABELS:
             y_p, y_q = rng.permutation(y_p), rng.permutation(y_q)
-        return Sample(
+        return PairSample(
             p, q, np.searchsorted(first.classes, y_p), np.searchsorted(first.classes, y_q),
             tuple(names[label] for label in first.classes), seed, slot.null, self.features,
             dropped={names[label]: list(counts) for label, counts in first.dropped.items()},
         )  # fmt: skip
 
-    def _sample_one(self, pair: Pair, slot: Slot, seed: int) -> Sample:
+    def _sample_one(self, pair: EnvironmentPair, slot: Slot, seed: int) -> PairSample:
         """Take one environment as q, for an estimator that holds a reference; the null compares two
         halves of it.
         """
@@ -200,7 +202,7 @@ class Pools:
             rows = half(self.labels[q], np.random.default_rng(derive(seed, "null")))
             p, q = q[rows], np.delete(q, rows)
         y_p, y_q = (np.zeros(len(side), dtype=np.int64) for side in (p, q))
-        return Sample(p, q, y_p, y_q, ("all",), seed, slot.null, self.features)
+        return PairSample(p, q, y_p, y_q, ("all",), seed, slot.null, self.features)
 
     def _pool(self, envs: Sequence[str], half_number: int | None = None) -> np.ndarray:
         """Join the positions of environments, or of halves of them: the same half of an environment

@@ -19,15 +19,15 @@ from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.reports.labels import slug
 from dgbench.reports.over_seeds import over_seeds, standard_deviation
 from dgbench.reports.published import Published, Value, published, shifts
-from dgbench.reports.reading.shifts import (
+from dgbench.reports.reading.shift_settings import (
     ALL_PAIRS,
     DIAGNOSTIC,
     VALUE,
     ShiftLine,
     ShiftSetting,
-    verdicts,
 )
 from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.shift.verdicts import verdicts
 
 DATASET, PAIR, FLAGS = Column("dataset", key=True), Column("pair", key=True), Column("flags")
 NULL_HELP = (
@@ -503,33 +503,6 @@ def distance_table(setting: ShiftSetting) -> Table:
         f"Distances of features, mean over pairs [{interval_words(setting, [*DISTANCE_TITLES])}]"
     )
     return table(lines, "distances", title, filled(columns, lines), notes)
-
-
-def class_distance_table(setting: ShiftSetting) -> Table | None:
-    """List the distances within each class, mean over pairs; None where no row has them."""
-    classes = dict.fromkeys(name.split(":", 1)[1] for name in setting.names() if ":" in name)
-    lines = []
-    for line in setting.lines:
-        for label in classes:
-            cells: dict[str, Any] = {"dataset": line.title, "class": label}
-            for name in DISTANCE_TITLES:
-                cells |= value_cell(line, name, f"{name}:{label}")
-            if any(cells[name] is not None for name in DISTANCE_TITLES):
-                lines.append(cells)
-    if not lines:
-        return None
-    columns = [
-        DATASET,
-        Column("class", key=True),
-        *(Column(n, t, "distance") for n, t in DISTANCE_TITLES.items()),
-    ]
-    return table(
-        lines,
-        "distances_by_class",
-        "Distances within each class",
-        filled(columns, lines),
-        detail=True,
-    )
 
 
 def concept_table(setting: ShiftSetting) -> Table:

@@ -52,9 +52,11 @@ class Arrays:
     """
 
     def __init__(self, submit: Submit, parallelism: int, largest: int) -> None:
-        self.submit, self.parallelism, self.largest = submit, parallelism, largest
+        self.submit = submit
+        self.parallelism = parallelism
+        self.largest = largest
         self.waiting: list[Pack] = []
-        self.limit = ""  #: of which the cluster took no more; empty where it took all
+        self.limit = ""  #: that keeps the rest from the queue; empty if the cluster took all
 
     @property
     def is_shared(self) -> bool:
@@ -65,7 +67,7 @@ class Arrays:
         """Submit what waits, in arrays of equal size.
 
         Args:
-            most: packs that the queue is expected to take at once; None where that is not known.
+            most: packs that the queue is expected to take at once; None if that is not known.
 
         Returns:
             The arrays that were submitted, as ids of their jobs with the packs.
@@ -73,7 +75,8 @@ class Arrays:
         Raises:
             ConfigError: Slurm refuses the jobs, however few.
         """
-        self.limit, sent = "", list[list[tuple[str, Pack]]]()
+        self.limit = ""
+        sent: list[list[tuple[str, Pack]]] = []
         size = min(self._even_size(), most or self.largest)
         share = self._share()
         while self.waiting:
@@ -98,8 +101,12 @@ class Arrays:
         return sent
 
     def _even_size(self) -> int:
+        """Return how many packs each array has if all of them are of about the same size."""
         n = len(self.waiting)
-        return ceil(n / ceil(n / self.largest)) if n else 0
+        if not n:
+            return 0
+        n_arrays = ceil(n / self.largest)
+        return ceil(n / n_arrays)
 
     def _share(self) -> int:
         """Return how many packs of one array run at a time, where all that waits is submitted."""

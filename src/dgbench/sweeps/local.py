@@ -60,24 +60,28 @@ class LocalKeys(LauncherKeys):
 
 
 class LocalLauncher(Launcher):
-    """Worker processes, as many as cores or GPUs allow; ``conf/hydra/launcher/local.yaml`` says
-    what its keys mean.
+    """Worker processes, as many as cores or GPUs allow.
+
+    ``conf/hydra/launcher/local.yaml`` says what its keys mean.
     """
 
     in_this_folder = True  #: its workers start in the folder of the command
-    models: Mapping[
-        Path, int
-    ] = {}  #: that the jobs have to train, by the folder of their study, as the sweeper counts
+    #: of each job, how many models it has to train by the folder of their study; the sweeper
+    #: counts them
+    models: Sequence[Mapping[Path, int]] = ()
 
     def __init__(self, workers: int | None, per_gpu: int, threads: int) -> None:
-        self.workers, self.per_gpu, self.threads = workers, per_gpu, threads
+        self.workers = workers
+        self.per_gpu = per_gpu
+        self.threads = threads
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         refuse_optimizers(config)
         LocalKeys(**config.hydra.launcher)
-        self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
+        self.config = config
+        self.command = SweepCommand.of(hydra_context, config, task_function)
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -93,8 +97,10 @@ class LocalLauncher(Launcher):
         for name in THREADS:
             # what the workers inherit, before they import torch
             os.environ[name] = str(self.threads)
-        devices, names = self._devices(), labels(job_overrides)
-        n, failed = len(job_overrides), list[str]()
+        devices = self._devices()
+        names = labels(job_overrides)
+        n = len(job_overrides)
+        failed: list[str] = []
         progress = SweepProgress(n, self.models)
         progress.say(
             f"{n} jobs, {min(len(devices), n)} at a time; what each prints is in .jobs of the "
@@ -112,7 +118,8 @@ class LocalLauncher(Launcher):
                 if ended.problem is not None:
                     failed.append(names[ended.job])
                 outcome = "done" if ended.problem is None else f"FAILED: {ended.problem}"
-                progress.end_job(f"{names[ended.job]}: {outcome} ({roughly(ended.seconds)})")
+                text = f"{names[ended.job]}: {outcome} ({roughly(ended.seconds)})"
+                progress.end_job(ended.job, text)
         finally:
             progress.close()
         raise_failed(failed, n)
@@ -128,16 +135,15 @@ class LocalLauncher(Launcher):
 
 
 def labels(job_overrides: Sequence[Sequence[str]]) -> list[str]:
-    """Label each job by what distinguishes it from the others: its overrides less those that all
-    have.
-    """
-    common = (
-        set(job_overrides[0]).intersection(*job_overrides) if len(job_overrides) > 1 else set[str]()
-    )
-    return [
-        " ".join(word for word in overrides if word not in common) or "job"
-        for overrides in job_overrides
-    ]
+    """Label each job by the overrides that not all of the jobs have."""
+    common: set[str] = set()
+    if len(job_overrides) > 1:
+        common = set(job_overrides[0]).intersection(*job_overrides)
+    names = []
+    for overrides in job_overrides:
+        distinct = [word for word in overrides if word not in common]
+        names.append(" ".join(distinct) or "job")
+    return names
 
 
 def raise_failed(failed: Sequence[str], n: int) -> None:

@@ -26,7 +26,7 @@ from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.spec import digest
 from dgbench.records.status import duration, roughly
 from dgbench.sweeps.remembered import Remembered
-from dgbench.sweeps.sizes import JobSize, KindLeft, Speeds, Workload, clocked_here, packed, parts
+from dgbench.sweeps.sizes import JobSize, KindLeft, Workload, packed
 
 LAUNCHES = 1e-3  # seconds: least time of a step, whose kernels have to be launched
 STATES = ("done", "running", "failed", "stopped", "missing")
@@ -35,10 +35,8 @@ STATES = ("done", "running", "failed", "stopped", "missing")
 def print_plan(
     jobs: Sequence[Sequence[str]],
     planner: Planner,
-    clock: bool,
     starts: bool,
     size: JobSize,
-    folder: Path,
 ) -> None:
     """Print jobs and models by algorithm: done, running, failed, stopped, missing; time and disk
     for the rest.
@@ -46,10 +44,8 @@ def print_plan(
     Args:
         jobs: overrides of each.
         planner: plans their studies.
-        clock: whether to clock what was never trained in these folders; loads torch.
         starts: whether the jobs are about to start.
         size: of the launcher's jobs.
-        folder: where studies go and speeds are kept.
 
     Raises:
         ConfigError, DataError, WeightsError: a study that training would refuse before its first
@@ -58,13 +54,6 @@ def print_plan(
     judged = Judged(remembers=not starts)
     workload = Workload(replace(planner, fetch_weights=False), judged.add)
     left_by_job = [workload.add(words) for words in jobs]
-    speeds = Speeds(
-        clocked_here if clock and size.can_clock else None,
-        folder,
-        size.device,
-        clock and not starts,
-    )
-    workload.clock(speeds)
     kinds = workload.kinds.values()
     uncounted = [] if starts else list(_count(kinds))
     if assumed := _assumed_card(kinds):
@@ -74,20 +63,12 @@ def print_plan(
     _print_table(workload)
     if n_repeats := sum(kind.again for kind in kinds):
         print(f"Once the searches have chosen, up to {n_repeats} models more.")
-    to_train = [
-        part
-        for words, job_left in zip(jobs, left_by_job, strict=True)
-        if job_left.runs
-        for part in parts(words, job_left, workload, size.splits)
-    ]
+    to_train = [job_left for job_left in left_by_job if job_left.runs]
     lengths = [
-        _sum(part.seconds for part in to_train[pack.start : pack.stop])
-        for pack in packed(to_train, size)
+        _sum(workload.seconds(to_train[i]) for i in pack)
+        for pack in packed([job_left.runs for job_left in to_train], size)
     ]
-    print(
-        _jobs(len(jobs), lengths, size, guessed=bool(assumed))
-        + _explained(clock, starts, _unclocked(kinds))
-    )
+    print(_jobs(len(jobs), lengths, size) + _explained(starts, _unclocked(kinds)))
     if counted := [kind for kind in kinds if kind.cost]:
         print(_counted_columns(counted))
     needing = workload.needing.values()
@@ -98,17 +79,11 @@ def print_plan(
         *_images(kinds),
         *_searched(kinds),
         *absent,
-        *speeds.notes(),
         *uncounted,
         *_without_effect(kinds),
     ]
     for note in (*notes, *judged.cautions):
         print(note)
-    if clock and not size.can_clock:
-        print(
-            "not clocked: the jobs train on GPUs and this machine has none; the same command on a "
-            "machine with a GPU, in this folder, clocks them"
-        )
     sys.stdout.flush()
 
 
@@ -138,12 +113,10 @@ def job_check(
     return check
 
 
-def print_command_plan(command: Command, clock: bool, starts: bool) -> None:
-    """Print the plan of one command without ``-m``; the other arguments are those of
-    :func:`print_plan`.
-    """
+def print_command_plan(command: Command, starts: bool) -> None:
+    """Print the plan of one command without ``-m``, see :func:`print_plan`."""
     size = JobSize.alone(str(command.config.trainer.device))
-    print_plan([list(command.words)], command.planner(), clock, starts, size, command.parent)
+    print_plan([list(command.words)], command.planner(), starts, size)
 
 
 #: group -> the file of it that needs no judgment, beside a small network
@@ -462,16 +435,13 @@ def _print_table(workload: Workload) -> None:
         print(f"{name:<{width}}{numbers}{costs}", flush=True)
 
 
-def _jobs(
-    n_typed: int, lengths: Sequence[float | None], size: JobSize, guessed: bool = False
-) -> str:
+def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
     """Format ``48 jobs of the queue (of 6), 1 h 40 min to 1 h 58 min each, 82 GPU hours in all.``
 
     Args:
         n_typed: jobs of the command.
-        lengths: seconds of each job that is left; None where no speed was clocked.
+        lengths: seconds of each job that is left; None where no run tells a speed.
         size: of the jobs.
-        guessed: whether the table tells times all the same.
     """
     typed = "1 job" if n_typed == 1 else f"{n_typed} jobs"
     times = [seconds for seconds in lengths if seconds is not None]
@@ -482,12 +452,7 @@ def _jobs(
         )
         text = f"{queue_jobs} (of {typed})"
     if not times or len(times) < len(lengths):
-        unsized = (
-            ", whole until steps are clocked"
-            if guessed
-            else "; how long they take is not known yet"
-        )
-        return f"{text}{unsized if size.by_time else ''}."
+        return f"{text}."
     shortest, longest = roughly(min(times)), roughly(max(times))
     length = longest if shortest == longest else f"{shortest} to {longest}"
     unit, number = ("GPU", size.gpus) if size.gpus else ("core", size.cores)
@@ -499,24 +464,15 @@ def _hours(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}" if hours >= 0.1 else "less than 0.1"
 
 
-def _explained(clock: bool, starts: bool, unclocked: str) -> str:
+def _explained(starts: bool, unclocked: str) -> str:
     """Say where times come from.
 
     Args:
-        clock: whether steps were clocked for it.
         starts: whether training follows.
-        unclocked: marks in the table of what never ran; empty where all did.
+        unclocked: marks in the table of what never ran; empty if all did.
     """
     text = "\nTime: in one process, at the speed of the runs in these folders"
-    if clock:
-        text += " or, where none ran yet, of a second\nof their steps, evaluations included."
-    elif unclocked:
-        text += (
-            f"; where it says {unclocked}, none ran yet,\n"
-            "and plan=probe clocks a second of their steps, evaluations included."
-        )
-    else:
-        text += "."
+    text += f"; where it says {unclocked}, none ran yet." if unclocked else "."
     return text if starts else f"{text} Nothing was started."
 
 

@@ -31,7 +31,7 @@ GRACE_SECONDS = 30.0  # for workers to end by themselves, with a checkpoint
 
 @dataclass(frozen=True)
 class Ended:
-    """How a job ended: ``problem`` is None where all went well."""
+    """How a job ended; ``problem`` is None if all went well."""
 
     job: int
     problem: str | None
@@ -62,7 +62,8 @@ class _Worker:
                 theirs.close()
 
     def give(self, job: int, overrides: Sequence[str]) -> None:
-        self.job, self.since = job, time.monotonic()
+        self.job = job
+        self.since = time.monotonic()
         with suppress(OSError):  # it died idle; reading from it will say so
             self.connection.send((job, list(overrides)))
 
@@ -93,23 +94,25 @@ def run_jobs(
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
-    waiting, deaths = deque(range(len(jobs))), Counter[int]()
+    waiting = deque(range(len(jobs)))
+    deaths = Counter[int]()
     workers: list[_Worker] = []
     try:
         for device in devices[: len(jobs)]:
             workers.append(_Worker(context, command, device))
         while True:
-            for worker in workers:
-                if worker.job is None and waiting:
-                    started(waiting[0])
-                    worker.give(waiting[0], jobs[waiting.popleft()])
+            _hand_out(waiting, jobs, workers, started)
             busy = [worker for worker in workers if worker.job is not None]
             if not busy:
                 return
-            if not (ready := wait([worker.connection for worker in busy], LOOK_SECONDS)):
+            ready = wait([worker.connection for worker in busy], LOOK_SECONDS)
+            if not ready:
                 waited()
-            for worker in [worker for worker in busy if worker.connection in ready]:
-                job, seconds = worker.job, time.monotonic() - worker.since
+            for worker in busy:
+                if worker.connection not in ready:
+                    continue
+                job = worker.job
+                seconds = time.monotonic() - worker.since
                 assert job is not None
                 try:
                     problem = worker.connection.recv()
@@ -129,6 +132,20 @@ def run_jobs(
         _end(workers)
 
 
+def _hand_out(
+    waiting: deque[int],
+    jobs: Sequence[Sequence[str]],
+    workers: Sequence[_Worker],
+    started: Callable[[int], None],
+) -> None:
+    """Give the jobs that wait to the workers that have none."""
+    for worker in workers:
+        if worker.job is None and waiting:
+            job = waiting.popleft()
+            started(job)
+            worker.give(job, jobs[job])
+
+
 def _end(workers: Sequence[_Worker]) -> None:
     for worker in workers:
         # not SIGINT: Ctrl-C in a terminal reaches them too, and twice means at once
@@ -142,8 +159,9 @@ def _end(workers: Sequence[_Worker]) -> None:
 
 
 def _serve(connection: Connection, command: SweepCommand, device: str | None) -> None:
-    """Run the jobs that the launcher sends to a worker, and send back how each ended, until the
-    launcher is gone.
+    """Run the jobs that the launcher sends to a worker, and send back how each ended.
+
+    The worker ends when the launcher is gone.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
@@ -163,8 +181,9 @@ def _serve(connection: Connection, command: SweepCommand, device: str | None) ->
 
 
 def _interrupted(number: int, _: object) -> None:
-    """Raise KeyboardInterrupt once: Ctrl-C reaches a worker from the terminal and again from the
-    launcher.
+    """Raise KeyboardInterrupt once.
+
+    Ctrl-C reaches a worker from the terminal, and again from the launcher.
     """
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.SIG_IGN)

@@ -15,8 +15,10 @@ class QueueError(Exception):
 
 
 def in_queue() -> dict[str, str]:
-    """Read state and reason of every job of this user that waits or runs, by its id (``12_3`` in an
-    array).
+    """Read state and reason of every job of this user that waits or runs.
+
+    Returns:
+        ``RUNNING (None)`` and the like by the id of the job, ``12_3`` in an array.
 
     Raises:
         QueueError: Slurm gave no answer.
@@ -28,8 +30,10 @@ def in_queue() -> dict[str, str]:
 
 
 def last_state(job: str) -> str:
-    """Look up how a job left the queue, ``FAILED``, ``CANCELLED``, ...; empty once Slurm no longer
-    remembers it.
+    """Look up how a job left the queue.
+
+    Returns:
+        ``FAILED``, ``CANCELLED``, ..., or an empty text once Slurm no longer remembers the job.
     """
     try:
         answer = _ask(["scontrol", "--oneliner", "show", "job", job])
@@ -40,7 +44,7 @@ def last_state(job: str) -> str:
 
 
 def largest_array() -> int:
-    """Look up how many jobs an array may have; Slurm's default where it does not say."""
+    """Look up how many jobs an array may have, or return Slurm's default if it does not say."""
     try:
         answer = _ask(["scontrol", "show", "config"])
     except QueueError:

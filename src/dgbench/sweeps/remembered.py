@@ -1,8 +1,7 @@
-"""What plans worked out with torch, kept in the cache so that the same plan needs none: costs, and
-what can be trained.
+"""What plans worked out with torch, kept in the cache so that the same plan needs none.
 
-An answer counts for the same code and the same packages alone; it is not kept for code that no
-version names.
+These are costs, and what can be trained. An answer counts for the same code and the same packages
+alone; it is not kept for code that no version names.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Remembered:
     kind: str
 
     def read(self, study: PlannedStudy, key: Any) -> Mapping[str, Any] | None:
-        """Read an answer; None where there is none."""
+        """Read an answer, or return None if there is none."""
         with suppress(OSError, ValueError):
             answer = read_json(self._file(study, key))
             if isinstance(answer, dict):
@@ -48,7 +47,7 @@ class Remembered:
         return None
 
     def keep(self, study: PlannedStudy, key: Any, answer: Mapping[str, Any]) -> None:
-        """Keep an answer; a folder that cannot be written keeps none."""
+        """Write an answer, unless the folder cannot be written or no version names the code."""
         if "dirty" in code_version() or study.spec.user_code:
             return
         with suppress(OSError):

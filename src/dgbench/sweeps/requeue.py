@@ -27,8 +27,9 @@ Handler = Callable[[int, Any], Any]
 
 
 class _NotRequeued(BaseException):
-    """Carries what submitit says of a job that it gives up past everything that catches errors of a
-    run.
+    """Carries what submitit says of a job that it gives up.
+
+    It is no Exception, so that nothing that catches the errors of a run catches it.
     """
 
     def __init__(self, reason: Exception) -> None:
@@ -36,8 +37,9 @@ class _NotRequeued(BaseException):
 
 
 def until_done(work: Callable[[], T], patience: float) -> T:
-    """Do the work of a job; do it again, from its checkpoints, where Slurm said that it ends the
-    job and did not.
+    """Do the work of a job.
+
+    It is done again, from its checkpoints, if Slurm said that it ends the job and did not.
 
     Args:
         work: ends with KeyboardInterrupt at its next checkpoint after SIGINT.
@@ -117,8 +119,9 @@ class _Asked:
             stop_soon("Slurm")
 
     def _end(self, number: int, frame: Any) -> None:
-        """Ask the work for its next checkpoint; Slurm may say so twice at once, to the job and to
-        its step.
+        """Ask the work for its next checkpoint.
+
+        Slurm may say so twice at once, to the job and to its step.
         """
         if not self.told_to_end and not self.warned_by:
             self.told_to_end = True
@@ -131,11 +134,10 @@ class _Asked:
 
 
 def requeue_by(handler: Handler, number: int, frame: Any) -> None:
-    """Run submitit's handler of a signal; what goes wrong in it is no fault of the run that the
-    signal interrupts.
+    """Run submitit's handler of a signal.
 
-    Where Slurm did not take the request to requeue, the job ends without a result: it is lost, and
-    submitted again.
+    What goes wrong in it is no fault of the run that the signal interrupts. If Slurm did not take
+    the request to requeue, the job ends without a result: it is lost, and submitted again.
     """
     try:
         handler(number, frame)

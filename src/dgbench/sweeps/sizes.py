@@ -1,37 +1,28 @@
-"""What jobs have left to train, how long that takes, and how large jobs are made: packed where
-short, split where long.
+"""What jobs have left to train, how long that takes, and which of them a queue gets as one.
 
-No image is decoded for it. A speed is that of runs that trained, or is clocked once and kept, so
-that a plan and the command that follows it size jobs alike. What this machine, or this process's
-share of it, has to train on is found out without importing torch.
+No image is decoded for it, and a speed is that of runs that trained. What this machine, or this
+process's share of it, has to train on is found out without importing torch.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.errors import DgbenchError, reason_of
+from dgbench.errors import DgbenchError
 from dgbench.plan.cost import Cost
 from dgbench.plan.folds import Fold
-from dgbench.plan.overrides import grammar
-from dgbench.plan.search import Halving, scheme_of
-from dgbench.plan.studies import PlannedStudy, Planner, grid_lists
-from dgbench.records.files import read_json, write_whole
+from dgbench.plan.search import Halving
+from dgbench.plan.studies import PlannedStudy, Planner
 from dgbench.records.locks import is_locked
-from dgbench.records.spec import digest
 from dgbench.records.status import (
     FAILED,
     INTERRUPTED,
@@ -43,16 +34,10 @@ from dgbench.records.status import (
 )
 
 SAMPLES = 30  # runs that a mean speed or size is taken from
-SPEEDS = ".jobs/speeds.json"  # in the folder of a sweep; only plans read it
-# part of a launcher's time limit that a job may be expected to take: a guess can be wrong by a
-# factor
-SAFE = 0.5
 # "QUOTA PERIOD" or "max PERIOD", where a container limits its cores
 CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 Kind = tuple[str, ...]  #: dataset, algorithm, network, tuning, sharpness
-Axes = dict[str, list[Any]]  #: key -> values; a job is their product
-Clock = Callable[[Sequence[PlannedStudy]], float]
 
 
 # ---- what is left
@@ -236,13 +221,6 @@ class Workload:
                 counted_folds.update(fold.name for fold in new)
         return job_left
 
-    def clock(self, speeds: Speeds) -> None:
-        """Look up or measure the speed of the kinds of which nothing ran yet."""
-        for kind in self.kinds.values():
-            if kind.seconds is None and kind.left:
-                rate = speeds.of(kind.typical_first)
-                kind.rates += [] if rate is None else [rate]
-
     def seconds(self, left: Left) -> float | None:
         """Estimate the seconds that a job takes in one process; None where the speed of some of it
         is not known.
@@ -254,90 +232,6 @@ class Workload:
                 return None
             total += minibatches * (seconds or 0.0)
         return total
-
-
-# ---- speeds
-# ---------------------------------------------------------------------------------------------------------
-
-
-def clocked_here(studies: Sequence[PlannedStudy]) -> float:
-    """Measure minibatches per second of some studies of one kind on this machine, with evaluations;
-    loads torch.
-    """
-    from dgbench.sweeps.probe import minibatches_per_second
-
-    return minibatches_per_second(studies)
-
-
-@dataclass
-class Speeds:
-    """Clocks studies, and remembers what prevents it, as images or weights that are not on this
-    machine.
-    """
-
-    #: minibatches per second of studies of one kind; None takes only what was kept
-    clock: Clock | None
-    folder: Path  #: of the sweep, where speeds are kept
-    device: str = "cpu"  #: what the jobs train on, ``gpu`` or ``cpu``: each has speeds of its own
-    anew: bool = False  #: clock also what was kept
-    _reasons: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
-
-    def of(self, studies: Sequence[PlannedStudy]) -> float | None:
-        """Look up or measure minibatches of one environment per second, of all models together;
-        None if that fails.
-        """
-        key, images = self._key(studies[0]), (studies[0].info.name, studies[0].spec.backbone)
-        kept_rate = None if self.anew else self._stored_speeds().get(key)
-        if (
-            kept_rate or self.clock is None or images in self._reasons
-        ):  # what one algorithm lacks, all lack
-            return kept_rate
-        try:
-            rate = self.clock(studies)
-        except (
-            Exception
-        ) as error:  # a device whose memory is full, say: a plan without times is still a plan
-            self._reasons[images] = reason_of(error)
-        else:
-            with suppress(OSError):  # a folder that cannot be written keeps no speeds
-                (self.folder / SPEEDS).parent.mkdir(parents=True, exist_ok=True)
-                write_whole(
-                    self.folder / SPEEDS,
-                    json.dumps({**self._stored_speeds(), key: rate}, indent=1) + "\n",
-                )
-            return rate
-        return None
-
-    def _key(self, study: PlannedStudy) -> str:
-        chosen = [study.config[group]["name"] for group in ("algorithm", "tuning")]
-        chosen += [study.config["sharpness"]["name"]] if "_target_" in study.spec.sharpness else []
-        shapes = [
-            study.info.name,
-            study.info.image,
-            study.spec.backbone,
-            study.spec.hparams["batch_size"],
-        ]
-        trainer = study.config["trainer"]
-        evaluated = [
-            trainer[key] for key in ("steps", "eval_every", "eval_subsets", "eval_batch_size")
-        ]
-        return digest([self.device, *chosen, *shapes, study.config["execution"], *evaluated])
-
-    def _stored_speeds(self) -> dict[str, float]:
-        with suppress(OSError, ValueError, TypeError, AttributeError):
-            return {
-                key: float(rate)
-                for key, rate in read_json(self.folder / SPEEDS).items()
-                if rate > 0
-            }
-        return {}
-
-    def notes(self) -> list[str]:
-        """List a line for every dataset and network that could not be clocked."""
-        return [
-            f"not clocked, {dataset} with {network}: {reason}"
-            for (dataset, network), reason in self._reasons.items()
-        ]
 
 
 # ---- what a job occupies
@@ -378,8 +272,6 @@ class JobSize:
     """How large the jobs of a launcher are to be, and what each one occupies."""
 
     runs: int | None = None  #: most runs that are packed together
-    packs: float | None = None  #: seconds up to which jobs are packed together
-    splits: float | None = None  #: seconds beyond which a job is split
     queue: bool = False  #: whether the launcher has a queue, whose jobs these are
     #: of one job
     gpus: float = 0
@@ -394,21 +286,13 @@ class JobSize:
         if "timeout_min" not in launcher:
             device = str(OmegaConf.select(config, "trainer.device"))
             return JobSize.alone(device, launcher.get("per_gpu", 1), launcher.get("threads"))
-        runs, hours = (
-            OmegaConf.select(config, f"sweep.{key}") for key in ("runs_per_job", "hours_per_job")
+        nodes = launcher["nodes"] or 1
+        return JobSize(
+            runs=OmegaConf.select(config, "sweep.runs_per_job"),
+            queue=True,
+            gpus=nodes * (launcher["gpus_per_node"] or 0),
+            cores=nodes * (launcher["cpus_per_task"] or 1),
         )
-        limit, nodes = launcher["timeout_min"], launcher["nodes"] or 1
-        packs = None if hours is None else 3600 * hours
-        splits = packs or (
-            None
-            if limit is None or runs is not None or "sweep" not in config
-            else SAFE * 60 * limit
-        )
-        n_gpus, n_cores = (
-            nodes * (launcher["gpus_per_node"] or 0),
-            nodes * (launcher["cpus_per_task"] or 1),
-        )
-        return JobSize(runs, packs, splits, True, n_gpus, n_cores)
 
     @staticmethod
     def alone(device: str, per_gpu: int = 1, threads: int | None = None) -> JobSize:
@@ -422,127 +306,42 @@ class JobSize:
         on_gpu = device in ("gpu", "cuda") or (device == "auto" and gpus())
         return JobSize(gpus=1 / per_gpu if on_gpu else 0, cores=threads or cores())
 
-    @property
-    def device(self) -> str:
-        """What a job trains on."""
-        return "gpu" if self.gpus else "cpu"
-
-    @property
-    def can_clock(self) -> bool:
-        """Whether the speed on this machine says something about the jobs."""
-        return not self.gpus or bool(gpus())
-
-    @property
-    def by_time(self) -> bool:
-        """Whether expected times matter."""
-        return self.packs is not None or self.splits is not None
-
-
-# ---- splitting and packing
-# ------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
-class Part:
-    """A job of a sweep, or a part of one."""
+class SizedJob:
+    """A job of a sweep."""
 
     words: Sequence[str]  #: its overrides
-    extra: tuple[str, ...] = ()  #: those of them that make it a part of a job
     runs: int = 1  #: that are left to train
-    seconds: float | None = None  #: expected; None where that is not known
 
 
-def parts_of_jobs(
-    jobs: Sequence[Sequence[str]], workload: Workload, size: JobSize, speeds: Speeds
-) -> list[list[Part]]:
-    """Split each job into parts: one where it is not expected to take too long, or is refused and
-    fails alone.
-    """
-    left_by_job: list[Left | None] = []
+def sized_jobs(jobs: Sequence[Sequence[str]], workload: Workload) -> list[SizedJob]:
+    """Count the runs that each job has left; one that is refused counts as one run, and fails alone."""
+    sized = []
     for words in jobs:
         try:
-            left_by_job.append(workload.add(words))
+            sized.append(SizedJob(words, workload.add(words).runs))
         except DgbenchError:
-            left_by_job.append(None)
-    if size.by_time:
-        workload.clock(speeds)
-    return [
-        [Part(words)] if job_left is None else parts(words, job_left, workload, size.splits)
-        for words, job_left in zip(jobs, left_by_job, strict=True)
-    ]
+            sized.append(SizedJob(words))
+    return sized
 
 
-def parts(words: Sequence[str], left: Left, workload: Workload, limit: float | None) -> list[Part]:
-    """Split a job along its lists, until each part takes at most ``limit`` seconds or trains a
-    single model.
+def packed(runs: Sequence[int], size: JobSize) -> list[range]:
+    """Group the positions of neighboring jobs that become one job of the queue, in their order.
+
+    A job that alone has more runs than the size allows stays alone.
 
     Args:
-        words: overrides of the job.
-        left: what the job has left.
-        workload: that it was counted in.
-        limit: None splits nothing.
+        runs: that each job has left to train.
+        size: asked for; without a number of runs nothing is packed.
     """
-    seconds = workload.seconds(left)
-    if limit is None or seconds is None or seconds <= limit:
-        return [Part(words, (), left.runs, seconds)]
-    axes = _axes(workload.planner, words)
-
-    def split(chosen: Axes) -> list[Part]:
-        extra = tuple(f"{key}={grammar(values)}" for key, values in chosen.items())
-        part_left = Workload(workload.planner).add([*words, *extra])
-        seconds = workload.seconds(part_left)
-        longer = {key: values for key, values in {**axes, **chosen}.items() if len(values) > 1}
-        if seconds is None or seconds <= limit or not longer:
-            return [Part([*words, *extra], extra, part_left.runs, seconds)]
-        key, values = next(iter(longer.items()))
-        n = min(len(values), math.ceil(seconds / limit))
-        ends = [round(i * len(values) / n) for i in range(n + 1)]
-        return [
-            part
-            for first, end in pairwise(ends)
-            for part in split({**chosen, key: values[first:end]})
-        ]
-
-    return split({})
-
-
-def _axes(planner: Planner, words: Sequence[str]) -> Axes:
-    """List the axes that a job can be split along.
-
-    Folds come last: those of one study train fastest together.
-
-    A search that trains its chosen draw again chooses among all draws of a fold: it is split by
-    folds alone.
-    """
-    composed = planner.compose(words)
-    axes: Axes = {
-        f"++grid.{key}": list(values) for key, values in grid_lists(composed["grid"]).items()
-    }
-    if (scheme := scheme_of(composed)) is not None:
-        axes |= {f"hparams.scheme.{key}": numbers for key, numbers in scheme.independent().items()}
-    folds = {tuple(fold.name for fold in study.folds) for study in planner.studies(words)}
-    if len(folds) == 1:
-        axes["protocol.folds"] = [int(name) if name.isdigit() else name for name in folds.pop()]
-    return axes
-
-
-def packed(jobs: Sequence[Part], size: JobSize) -> list[range]:
-    """Group the positions of neighboring jobs that go together into one job of the queue, in their
-    order.
-
-    Those whose time is not known are not packed by time; one that is larger than the size stays
-    alone.
-    """
+    if size.runs is None:
+        return [range(i, i + 1) for i in range(len(runs))]
     packs: list[range] = []
-    first, runs, seconds = 0, 0, 0.0
-    for i, job in enumerate(jobs):
-        runs, seconds = (
-            runs + job.runs,
-            seconds + (math.inf if job.seconds is None else job.seconds),
-        )
-        too_many = size.runs is not None and runs > size.runs
-        too_long = size.packs is not None and seconds > size.packs
-        if i > first and (too_many or too_long or not (size.runs or size.packs)):
+    first = total = 0
+    for i, n_runs in enumerate(runs):
+        total += n_runs
+        if i > first and total > size.runs:
             packs.append(range(first, i))
-            first, runs, seconds = i, job.runs, math.inf if job.seconds is None else job.seconds
-    return [*packs, range(first, len(jobs))] if jobs else []
+            first, total = i, n_runs
+    return [*packs, range(first, len(runs))] if runs else []

@@ -29,19 +29,16 @@ from dgbench.errors import ConfigError, one_line
 from dgbench.plan.report_line import report_line
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs
-from dgbench.records.status import roughly
 from dgbench.sweeps.arrays import Arrays, Pack, refusal
 from dgbench.sweeps.local import labels, raise_failed, refuse_optimizers, tell
 from dgbench.sweeps.queue import QueueError, in_queue, largest_array, last_state
 from dgbench.sweeps.requeue import PATIENCE, until_done
 from dgbench.sweeps.sizes import (
     JobSize,
-    Part,
-    Speeds,
+    SizedJob,
     Workload,
-    clocked_here,
     packed,
-    parts_of_jobs,
+    sized_jobs,
 )
 from dgbench.sweeps.slurm_keys import SlurmKeys
 from dgbench.sweeps.submissions import Queued, Submissions, write_result
@@ -127,16 +124,15 @@ class SlurmLauncher(Launcher):
             for job in self.submissions.held(alive, [key for _, key in places])
             for number in job.numbers
         }
-        waiting = [Part(words) for i, words in enumerate(job_overrides) if i in held]
+        waiting = [SizedJob(words) for i, words in enumerate(job_overrides) if i in held]
         # by now
         undone = [
             i
             for i, place in enumerate(places)
             if i not in held and place.is_left(self.config.retry)
         ]
-        self.jobs = [*waiting, *self._in_parts([job_overrides[i] for i in undone])]
+        self.jobs = [*waiting, *self._sized([job_overrides[i] for i in undone])]
         places = [self.planner.place(job.words) for job in self.jobs]
-        # anew: some may be split by now
         expect_jobs(places, typed_command(self.config.hydra.job.name))
         self.names, self.keys = labels([job.words for job in self.jobs]), [key for _, key in places]
         self.queued = self.submissions.held(alive, self.keys)
@@ -179,44 +175,11 @@ class SlurmLauncher(Launcher):
     # ---- submitting
     # ---------------------------------------------------------------------------------------------
 
-    def _in_parts(self, jobs: Sequence[Sequence[str]]) -> list[Part]:
-        """Split jobs to the size that is asked for; one that is split stays so, for the same
-        command again.
-        """
-        if self.size.runs is None and not self.size.by_time:
-            return [Part(words) for words in jobs]
-        folder = Path(self.config.hydra.sweep.dir)
-        speeds = Speeds(clocked_here if self.size.can_clock else None, folder, self.size.device)
-        by_job = parts_of_jobs(jobs, Workload(self.planner), self.size, speeds)
-        sized = [part for parts in by_job for part in parts]
-        unknown = sum(part.seconds is None for part in sized)
-        if self.size.by_time and unknown:
-            location = "" if self.size.can_clock else ", on a machine with a GPU,"
-            tell(
-                "; ".join(
-                    [
-                        *speeds.notes(),
-                        f"how long {unknown} of {len(sized)} jobs take is not known, so they are ",
-                    ]
-                )
-                + (
-                    "neither split nor packed by time; the same command with "
-                    f"plan=probe{location} clocks them"
-                )
-            )
-        cut = [(words, parts) for words, parts in zip(jobs, by_job, strict=True) if len(parts) > 1]
-        if cut:
-            subject, n = (
-                "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are",
-                sum(len(parts) for _, parts in cut),
-            )
-            tell(
-                f"{subject} split into {n}, each expected to take less than "
-                f"{roughly(self.size.splits or 0)}"
-            )
-        for words, parts in cut:
-            self.planner.place(words).keep_parts([part.extra for part in parts])
-        return sized
+    def _sized(self, jobs: Sequence[Sequence[str]]) -> list[SizedJob]:
+        """Count the runs that jobs have left; estimates of shift have none."""
+        if "sweep" not in self.config:
+            return [SizedJob(words) for words in jobs]
+        return sized_jobs(jobs, Workload(self.planner))
 
     def _tell_before(self, alive: Mapping[str, str]) -> None:
         """Print how many jobs of an earlier command are in the queue, and how those that are not
@@ -376,22 +339,19 @@ class SlurmLauncher(Launcher):
 
     def _packs(self, numbers: Sequence[int]) -> list[Pack]:
         """Group jobs that one job of the queue is to run."""
-        packs = packed([self.jobs[number] for number in numbers], self.size)
+        packs = packed([self.jobs[number].runs for number in numbers], self.size)
         return [[numbers[i] for i in pack] for pack in packs]
 
     def _fewer(self, most: int, outcome: str) -> str:
         """Say with which sweep.runs_per_job all jobs are at most ``most`` of the queue; empty where
         that is open.
         """
-        if (
-            not most
-            or OmegaConf.select(self.config, "sweep") is None
-            or self.size.packs is not None
-        ):
+        if not most or OmegaConf.select(self.config, "sweep") is None:
             return ""
-        n_runs = sum(job.runs for job in self.jobs)
+        runs_by_job = [job.runs for job in self.jobs]
+        n_runs = sum(runs_by_job)
         for runs in range(max(1, -(-n_runs // most)), n_runs + 1):
-            if len(packed(self.jobs, replace(self.size, runs=runs))) <= most:
+            if len(packed(runs_by_job, replace(self.size, runs=runs))) <= most:
                 return f"; sweep.runs_per_job={runs} {outcome}"
         return ""
 

@@ -39,8 +39,9 @@ class SlurmKeys(LauncherKeys):
         Refusal("is not an integer >= 0", "give one, or null for none"),
     ]
     mem_gb: Annotated[
-        Positive | None, Refusal("is not a number > 0", "give one, or null for the cluster's default")
-    ]  # fmt: skip
+        Positive | None,
+        Refusal("is not a number > 0", "give one, or null for the cluster's default"),
+    ]
     array_parallelism: Limit
     submitit_folder: Folder
     name: Line

@@ -64,18 +64,24 @@ class Submissions:
         return queued
 
     def ends(self, keys: Sequence[str]) -> dict[str, str]:
-        """Look up how each job, none of which is in the queue, last left it: ``failed``,
-        ``cancelled`` or ``lost``.
+        """Look up how jobs that are not in the queue last left it.
+
+        Returns:
+            ``failed``, ``cancelled`` or ``lost`` by the key of the job; none of jobs that were
+            never submitted.
         """
         last: dict[str, str] = {}
         for file in sorted(self.folder.glob("*_jobs.json"), key=_written_at):
             last |= dict.fromkeys(self._keys(file), file.name.removesuffix("_jobs.json"))
-        jobs = {job: self._end(job) for job in {last[key] for key in keys if key in last}}
-        return {key: jobs[last[key]] for key in keys if key in last}
+        submitted = [key for key in keys if key in last]
+        ends = {job: self._end(job) for job in {last[key] for key in submitted}}
+        return {key: ends[last[key]] for key in submitted}
 
     def result(self, job: str) -> dict[str, str] | str | None:
-        """Read the result of a job of the queue: problems by key, or the error that ended it; None
-        if it has none.
+        """Read the result of a job of the queue.
+
+        Returns:
+            Problems by key, or the error that ended the job, or None if it has no result.
 
         A job that ended before it could write one, because its node lacks a package, say, leaves
         submitit's pickle, of which no more is read than that it is there.
@@ -120,7 +126,7 @@ class Submissions:
 
 
 def _written_at(file: Path) -> int:
-    """Return when a file was written, in ns; 0 of a link that leads nowhere."""
+    """Return when a file was written, in nanoseconds, or 0 for a link that leads nowhere."""
     try:
         return file.stat().st_mtime_ns
     except OSError:
@@ -130,4 +136,7 @@ def _written_at(file: Path) -> int:
 def _printable(text: object) -> str:
     """Put what a file says into one line of characters that a terminal shows."""
     line = " ".join(str(text).split())
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+    unprintable = {letter for letter in line if not letter.isprintable()}
+    for letter in unprintable:
+        line = line.replace(letter, "?")
+    return line

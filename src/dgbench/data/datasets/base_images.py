@@ -1,5 +1,6 @@
-"""Images to build environments from: MNIST, scikit-learn's digits, CIFAR-10, any tree of class
-folders. No torch.
+"""Images to build environments from: MNIST, scikit-learn's digits, CIFAR-10, any class folders.
+
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -36,13 +38,10 @@ MNIST_KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 IMAGES = {"mnist": 70_000, "mnist_train": 60_000, "digits": 1797}
 DIGITS_SIDE = 8
 #: classes 0 and 1 of colored digits, for people
-LARGE_OR_SMALL = (
-    "digits 5 to 9",
-    "digits 0 to 4",
-)
+LARGE_OR_SMALL = ("digits 5 to 9", "digits 0 to 4")
 CIFAR_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 CIFAR_SIDE = 32
-SAMPLED = 64  # every so manieth image of a CIFAR-10 batch is hashed
+HASHED_EVERY = 64  #: every 64th image of a CIFAR-10 batch is hashed
 
 #: data folder -> whether MNIST could be downloaded to it; a process tries once, so that all its
 #: answers agree
@@ -54,13 +53,12 @@ class BaseFacts:
     """Base images as their files tell."""
 
     name: str  #: where they come from; part of every row's identity
-    n_images: int  #: how many count; 0 where the files are absent
-    n_classes: int  #: of the images themselves; 0 where the files are absent
-    side: int  #: of an image, in pixels; 0 where the initial weights will say
-    content: str  #: 16 hexadecimal digits of what the files hold; empty where they are absent
-    class_names: tuple[
-        str, ...
-    ] = ()  #: in the order of the classes; empty where only their number is known
+    n_images: int  #: how many count; 0 if the files are absent
+    n_classes: int  #: of the images themselves; 0 if the files are absent
+    side: int  #: of an image, in pixels; 0 if the initial weights decide
+    content: str  #: 16 hexadecimal digits of what the files hold; empty if they are absent
+    #: in the order of the classes; empty if only their number is known
+    class_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,10 +114,8 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
     name = base_name(base, folder, download=True)
     if (base, name) == ("auto", "digits"):
         log.warning(
-            (
-                "MNIST is not in %s and cannot be downloaded: the digits of scikit-learn are "
-                "taken in its place (dataset.base=auto); with a network, %s gets it"
-            ),
+            "MNIST is not in %s and cannot be downloaded: the digits of scikit-learn are "
+            "taken in its place (dataset.base=auto); with a network, %s gets it",
             mnist_folder(folder),
             fetching_command("sr_cmnist", folder),
         )
@@ -135,26 +131,27 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
     if checksums_of(mnist_folder(folder)):
         _mnist_content(name, folder)
     pixels, labels = MNIST_KINDS
-    images = torch.cat(
-        [_read_idx(folder, part, pixels, (n, 28, 28)) for part, n in _parts(name).items()]
-    )
-    classes = torch.cat([_read_idx(folder, part, labels, (n,)) for part, n in _parts(name).items()])
+    image_parts = []
+    class_parts = []
+    for part, n in _parts(name).items():
+        image_parts.append(_read_idx(folder, part, pixels, (n, 28, 28)))
+        class_parts.append(_read_idx(folder, part, labels, (n,)))
     step = 28 // resolution
-    return BaseImages(name, images[:, None, ::step, ::step].contiguous(), classes.long(), peak=255)
+    images = torch.cat(image_parts)[:, None, ::step, ::step].contiguous()
+    return BaseImages(name, images, torch.cat(class_parts).long(), peak=255)
 
 
 def base_name(base: str, folder: Path, download: bool) -> str:
-    """Resolve ``base`` to a name: ``auto`` is MNIST where :func:`has_mnist`, else the digits;
-    others stay.
-    """
+    """Resolve ``base`` to a name: ``auto`` is MNIST if :func:`has_mnist`, else the digits."""
     if base != "auto":
         return base
     return "mnist" if has_mnist(folder, download) else "digits"
 
 
 def has_mnist(folder: Path, download: bool) -> bool:
-    """Return whether MNIST is below ``folder``; ``download`` tries to fetch it if not, once per
-    process and folder.
+    """Return whether MNIST is below ``folder``.
+
+    ``download`` tries to fetch it if not, once per process and folder.
     """
     if _complete(folder):
         return True
@@ -165,11 +162,8 @@ def has_mnist(folder: Path, download: bool) -> bool:
 
 
 def _complete(folder: Path) -> bool:
-    return all(
-        (mnist_folder(folder) / f"{part}-{kind}").is_file()
-        for part in MNIST_PARTS
-        for kind in MNIST_KINDS
-    )
+    files = [f"{part}-{kind}" for part, kind in product(MNIST_PARTS, MNIST_KINDS)]
+    return all((mnist_folder(folder) / file).is_file() for file in files)
 
 
 def _mnist_fetched(folder: Path) -> bool:
@@ -192,9 +186,9 @@ def need_mnist(folder: Path, download: bool) -> None:
     """
     if not has_mnist(folder, download):
         tried = " and cannot be downloaded" if download else ""
-        remedy = (
-            f"delete {folder / 'MNIST'}, which lacks files, " if (folder / "MNIST").exists() else ""
-        )
+        remedy = ""
+        if (folder / "MNIST").exists():
+            remedy = f"delete {folder / 'MNIST'}, which lacks files, "
         command = fetching_command("sr_cmnist", folder)
         raise DataError(
             f"MNIST is not in {mnist_folder(folder)}{tried}; {remedy}get it where there is a "
@@ -209,27 +203,31 @@ def mnist_folder(folder: Path) -> Path:
 
 
 def _parts(name: str) -> dict[str, int]:
-    """Map each part of ``mnist`` or ``mnist_train``, whose name begins its files' names, to its
-    number of images.
+    """Map each part of ``mnist`` or ``mnist_train`` to its number of images.
+
+    The names of a part's files begin with its name.
     """
     return MNIST_PARTS if name == "mnist" else {"train": MNIST_PARTS["train"]}
 
 
 def _mnist_content(name: str, folder: Path) -> str:
-    """Hash the files of ``mnist`` or ``mnist_train``; compare them with their checksums if they
-    were downloaded.
+    """Hash the files of ``mnist`` or ``mnist_train``.
+
+    They are compared with their checksums if they were downloaded.
     """
-    files = [
-        mnist_folder(folder) / f"{part}-{kind}" for part in _parts(name) for kind in MNIST_KINDS
-    ]
-    stats = [(str(file), file.stat()) for file in files]
-    return _files_content(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats))
+    files = []
+    for part, kind in product(_parts(name), MNIST_KINDS):
+        file = mnist_folder(folder) / f"{part}-{kind}"
+        stat = file.stat()
+        files.append((str(file), stat.st_size, stat.st_mtime_ns))
+    return _files_content(tuple(files))
 
 
 @lru_cache(maxsize=8)
 def _files_content(files: tuple[tuple[str, int, int], ...]) -> str:
-    """Hash whole files; sizes and times are arguments so that the cached hash holds for unchanged
-    files only.
+    """Hash whole files.
+
+    Sizes and times are arguments so that the cached hash holds for unchanged files only.
 
     Raises:
         ChangedFile: one was downloaded and changed since.
@@ -247,8 +245,9 @@ def _files_content(files: tuple[tuple[str, int, int], ...]) -> str:
 
 @lru_cache(maxsize=1)
 def _digits_content() -> str:
-    """Hash scikit-learn's table of digits, read from its file: importing scikit-learn would take a
-    second.
+    """Hash scikit-learn's table of digits, read from its file.
+
+    Importing scikit-learn would take a second.
     """
     spec = importlib.util.find_spec("sklearn")
     assert spec and spec.origin
@@ -266,9 +265,8 @@ def _read_idx(folder: Path, part: str, kind: str, shape: tuple[int, ...]) -> Ten
         raise DataError(
             f"{path} cannot be read ({error.strerror}); check its permissions"
         ) from error
-    except (
-        Exception
-    ) as error:  # torchvision asserts, divides and indexes its way through a broken header
+    # torchvision asserts, divides and indexes its way through a broken header
+    except Exception as error:
         raise DataError(
             f"{path} is cut short or corrupt; delete it and fetch MNIST again"
         ) from error
@@ -287,21 +285,23 @@ def describe_pictures(
 ) -> BaseFacts:
     """Describe the images below a folder.
 
-    Which of them cannot be decoded is known only after a first decoding.
+    Which images cannot be decoded is known only after a first decoding.
 
     Args:
         root, on_bad_image: see :func:`load_pictures`.
-        image_size: in pixels; None where the initial weights will say.
+        image_size: in pixels; None if the initial weights decide.
         cache: folder of caches.
 
     Raises:
         DataError: no such folder, no images, fewer than two classes, or damaged batches.
     """
-    folder, side = _picture_folder(root), image_size or 0
+    folder = _picture_folder(root)
+    side = image_size or 0
     batches = _cifar_folder(folder)
     if batches is None:
         table = _picture_table(folder)
-        kept = usable(table, known_bad(table, image_size, cache), on_bad_image, image_size, cache)
+        bad = known_bad(table, image_size, cache)
+        kept = usable(table, bad, on_bad_image, image_size, cache)
         n_classes = 1 + int(table.label[kept].max())
         return BaseFacts(
             _picture_name(table, kept),
@@ -311,14 +311,14 @@ def describe_pictures(
             table.content(),
             tuple(table.classes[:n_classes]),
         )
-    digest, classes = hashlib.sha256(), []
+    digest = hashlib.sha256()
+    classes = []
     for pixels, labels in _cifar_batches(batches):
-        digest.update(pixels[::SAMPLED].tobytes() + labels.astype("<i8").tobytes())
+        digest.update(pixels[::HASHED_EVERY].tobytes() + labels.astype("<i8").tobytes())
         classes.append(labels)
     labels = np.concatenate(classes)
-    return BaseFacts(
-        _cifar_name(batches), len(labels), 1 + int(labels.max()), side, digest.hexdigest()[:16]
-    )
+    content = digest.hexdigest()[:16]
+    return BaseFacts(_cifar_name(batches), len(labels), 1 + int(labels.max()), side, content)
 
 
 def load_pictures(
@@ -364,20 +364,19 @@ def load_pictures(
         assert isinstance(store, ResidentStore)
         kept = usable(table, store.bad, on_bad_image, image_size, cache)
         images = store.images if kept.all() else store.images[torch.from_numpy(kept)]
-        return BaseImages(
-            _picture_name(table, kept), images, torch.from_numpy(table.label[kept]), 255
-        )
-    stacked, labels = map(np.concatenate, zip(*_cifar_batches(batches), strict=True))
+        labels = torch.from_numpy(table.label[kept])
+        return BaseImages(_picture_name(table, kept), images, labels, 255)
+    pixels, numbers = map(np.concatenate, zip(*_cifar_batches(batches), strict=True))
     if image_size != CIFAR_SIDE:
-        pictures = (Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in stacked)
-        resized = [
-            picture.resize((image_size, image_size), Image.Resampling.BILINEAR)
-            for picture in pictures
-        ]
-        stacked = np.stack([np.asarray(picture).transpose(2, 0, 1) for picture in resized])
-    return BaseImages(
-        _cifar_name(batches), torch.from_numpy(stacked), torch.from_numpy(labels).long(), 255
-    )
+        size = (image_size, image_size)
+        resized = []
+        for values in pixels:
+            picture = Image.fromarray(values.transpose(1, 2, 0))
+            smaller = picture.resize(size, Image.Resampling.BILINEAR)
+            resized.append(np.asarray(smaller).transpose(2, 0, 1))
+        pixels = np.stack(resized)
+    classes = torch.from_numpy(numbers).long()
+    return BaseImages(_cifar_name(batches), torch.from_numpy(pixels), classes, 255)
 
 
 def _picture_folder(root: str | Path) -> Path:
@@ -400,20 +399,22 @@ def _picture_name(table: ImageTable, kept: np.ndarray) -> str:
 
 
 def _picture_table(folder: Path) -> ImageTable:
-    """List all images in class folders, at any depth; a class is the name of the folder that holds
-    an image.
+    """List all images in class folders, at any depth.
+
+    A class is the name of the folder that holds an image.
     """
     left_out = LeftOut()
     paths = images_below(folder, left_out=left_out)
     rows: list[Row] = [(path, "all", Path(path).parent.name, None) for path in paths if "/" in path]
     table = table_of(folder, rows, ["all"], "same")
-    if line := left_out.line():
+    line = left_out.line()
+    if line:
         warn_once(f"left out below {folder}: {line}")
     return table
 
 
 def _cifar_folder(folder: Path) -> Path | None:
-    """Find the folder of CIFAR-10's batches; None where there are none."""
+    """Find the folder of CIFAR-10's batches, or return None."""
     for inner in (folder, folder / "cifar-10-batches-py"):
         if (inner / CIFAR_BATCHES[0]).is_file():
             return inner
@@ -421,13 +422,15 @@ def _cifar_folder(folder: Path) -> Path | None:
 
 
 def _cifar_batches(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Read (n, 3, 32, 32) uint8 images and (n,) labels of each of the six batches, training batches
-    first.
+    """Read (n, 3, 32, 32) uint8 images and (n,) labels of each of the six batches.
+
+    The training batches come first.
 
     Raises:
         DataError: a file is missing, cut short or corrupt.
     """
     checksums = checksums_of(folder)
+    faults = (OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError)
     for name in CIFAR_BATCHES:
         path = folder / name
         if not path.is_file():
@@ -438,18 +441,10 @@ def _cifar_batches(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
                 if checksums:
                     checksums.check(path, file)
                 batch = _Plain(file, encoding="bytes").load()
-            pixels = np.asarray(batch[b"data"], dtype=np.uint8).reshape(
-                -1, 3, CIFAR_SIDE, CIFAR_SIDE
-            )
+            images = np.asarray(batch[b"data"], dtype=np.uint8)
+            pixels = images.reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)
             labels = np.asarray(batch[b"labels"])
-        except (
-            OSError,
-            EOFError,
-            KeyError,
-            TypeError,
-            ValueError,
-            pickle.UnpicklingError,
-        ) as error:
+        except faults as error:
             raise DataError(f"{path} is cut short or corrupt; fetch CIFAR-10 again") from error
         if labels.shape != (len(pixels),) or not ((labels >= 0) & (labels < 10)).all():
             raise DataError(
@@ -469,9 +464,8 @@ class _Plain(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> object:
         plain = module.split(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype")
-        if plain or (module, name) == (
-            "_codecs",
-            "encode",
-        ):  # bytes, as Python 3 writes them for Python 2
+        # bytes, as Python 3 writes them for Python 2
+        encoded = (module, name) == ("_codecs", "encode")
+        if plain or encoded:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into CIFAR-10")

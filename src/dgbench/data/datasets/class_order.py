@@ -1,5 +1,6 @@
-"""The order of names: text, or numbers where all are integers; it decides which output of a network
-is which class.
+"""The order of names: as text, or as numbers if all are integers.
+
+It decides which output of a network is which class.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Sort different names: as numbers where all are integers, else as text."""
+    """Sort different names: as numbers if all are integers, else as text."""
     different = sorted(set(names))
     if all(_INTEGER.fullmatch(name) for name in different):
         return sorted(different, key=int)  # stable: 01 and 1 stay in the order of text
@@ -21,15 +22,15 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def is_unclear(classes: Iterable[str]) -> bool:
-    """Return whether names that differ in their numbers alone have another order as text than as
-    numbers.
+    """Return whether names that differ only in their numbers sort differently as text.
 
     ``2`` and ``10`` do, ``class2`` and ``class10`` too, ``02`` and ``10`` do not.
     """
     different = sorted(set(classes))
     if in_order(different) != different:
         return True
-    alike: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
+    numbers_of: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
     for name in different:
-        alike[_NUMBER.sub("#", name)].append(tuple(map(int, _NUMBER.findall(name))))
-    return any(numbers != sorted(numbers) for numbers in alike.values())
+        pattern = _NUMBER.sub("#", name)
+        numbers_of[pattern].append(tuple(map(int, _NUMBER.findall(name))))
+    return any(numbers != sorted(numbers) for numbers in numbers_of.values())

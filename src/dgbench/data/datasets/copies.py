@@ -1,5 +1,6 @@
-"""Pictures that are files with the same bytes: between environments, or between train and val of
-one. No torch.
+"""Pictures that are files with the same bytes, between environments or between train and val.
+
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from dgbench.validation import some_of
 
 
 def groups_that_count(groups: Groups, kept: np.ndarray) -> Groups:
-    """List groups of copies without the pictures that do not count, (n,) bool, where two or more
-    are left.
+    """List the groups of copies, restricted to the pictures that count, (n,) bool.
+
+    Groups with fewer than two such pictures are left out.
     """
-    counted = [[i for i in group if kept[i]] for group in groups]
-    return [group for group in counted if len(group) > 1]
+    counted = []
+    for group in groups:
+        members = [i for i in group if kept[i]]
+        if len(members) > 1:
+            counted.append(members)
+    return counted
 
 
 def without_copies(kept: np.ndarray, groups: Groups) -> np.ndarray:
-    """Mark of every picture its first file by path, (n,) bool, among those that are ``kept``."""
+    """Mark the first file of every picture by path, (n,) bool, among those that are ``kept``."""
     first = kept.copy()
     for group in groups_that_count(groups, kept):
         first[group[1:]] = False
@@ -43,23 +49,19 @@ class Copies:
     example: tuple[str, str]  #: paths of two files with the same bytes
 
     def line(self) -> str:
-        """Say what stands where, with an example."""
+        """Describe what stands where, with an example."""
         parts = [f"{n} in {one} and {other}" for (one, other), n in self.between.most_common()]
-        parts += [
-            f"{n} in train and in val or test of {env}" for env, n in self.within.most_common()
-        ]
+        for env, n in self.within.most_common():
+            parts.append(f"{n} in train and in val or test of {env}")
         labels = f"; {self.labels} of them under two classes" if self.labels else ""
-        return (
-            f"pictures with the same bytes: {some_of(parts, 6)}{labels}; e.g. "
-            f"{' and '.join(self.example)}"
-        )
+        example = " and ".join(self.example)
+        return f"pictures with the same bytes: {some_of(parts, 6)}{labels}; e.g. {example}"
 
 
 def leaking_copies(
     table: ImageTable, copies: Groups, kept: np.ndarray, subsets: Subsets
 ) -> Copies | None:
-    """Find the pictures that stand in two environments, or in two subsets of one; None where there
-    are none.
+    """Find the pictures that stand in two environments, or in two subsets of one; else return None.
 
     Args:
         table: the files.
@@ -76,7 +78,8 @@ def leaking_copies(
             trained[positions] = True
     between: Counter[tuple[str, str]] = Counter()
     within: Counter[str] = Counter()
-    labels, examples = 0, []
+    labels = 0
+    examples = []
     for group in groups:
         pairs = list(_environments(table, group))
         torn = list(_torn(table, group, trained))
@@ -87,9 +90,10 @@ def leaking_copies(
             examples.append(group)
     if not examples:
         return None
-    first = examples[0]
-    other = next((i for i in first if table.env[i] != table.env[first[0]]), first[1])
-    return Copies(between, within, labels, (table.paths[first[0]], table.paths[other]))
+    example = examples[0]
+    elsewhere = [i for i in example if table.env[i] != table.env[example[0]]]
+    other = elsewhere[0] if elsewhere else example[1]
+    return Copies(between, within, labels, (table.paths[example[0]], table.paths[other]))
 
 
 def _environments(table: ImageTable, group: Iterable[int]) -> Iterator[tuple[str, str]]:

@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import AfterValidator, Field, SkipValidation, model_validator
 
 from dgbench.data.datasets.image_folders import ImageFolders
-from dgbench.data.datasets.image_table import DECODED
-from dgbench.data.datasets.splits import Section, Subsets, cut
+from dgbench.data.datasets.image_table import DECODING_VERSION
+from dgbench.data.datasets.splits import CorruptedSection, Subsets, cut
 from dgbench.data.description import SUBSETS, DatasetInfo
 from dgbench.data.options import PoolFraction, Seed, different, expanded
-from dgbench.data.transforms.values import NAMES, SMALLEST, VERSION
+from dgbench.data.transforms.values import CORRUPTION_NAMES, CORRUPTION_VERSION, SMALLEST_SIDE
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
 from dgbench.validation import Number, Refusal, shown
@@ -30,14 +30,16 @@ if TYPE_CHECKING:
 def environments_of(
     domains: Sequence[str], corruptions: Sequence[str]
 ) -> dict[str, tuple[str, str | None]]:
-    """Map every environment (``photo``, ``photo+gaussian_noise``, ...) to its domain and corruption
-    (None if clean).
+    """Map every environment to its domain and corruption, which is None if it is clean.
+
+    Environments are ``photo``, ``photo+gaussian_noise``, ...
     """
-    return {
-        name if c is None else f"{name}+{c}": (name, c)
-        for name in domains
-        for c in (None, *corruptions)
-    }
+    environments: dict[str, tuple[str, str | None]] = {}
+    for domain in domains:
+        environments[domain] = (domain, None)
+        for corruption in corruptions:
+            environments[f"{domain}+{corruption}"] = (domain, corruption)
+    return environments
 
 
 def _known(names: Sequence[str | float] | None) -> Sequence[str | float] | None:
@@ -46,8 +48,10 @@ def _known(names: Sequence[str | float] | None) -> Sequence[str | float] | None:
     if not names:
         raise ValueError("is empty; null takes all 15")
     for name in names:
-        if name not in NAMES:
-            raise ValueError(f"names {name}, which is unknown; choose from {', '.join(NAMES)}")
+        if name not in CORRUPTION_NAMES:
+            raise ValueError(
+                f"names {name}, which is unknown; choose from {', '.join(CORRUPTION_NAMES)}"
+            )
     return different(names)
 
 
@@ -99,18 +103,17 @@ class CorruptedFolders(ImageFolders):
 
     @model_validator(mode="after")
     def _large_enough(self) -> Self:
-        if self.image_size is not None and self.image_size < SMALLEST:
+        if self.image_size is not None and self.image_size < SMALLEST_SIDE:
             raise ConfigError(
-                f"dataset.image_size={self.image_size} is too small to corrupt; use {SMALLEST} or "
-                "more"
+                f"dataset.image_size={self.image_size} is too small to corrupt; "
+                f"use {SMALLEST_SIDE} or more"
             )
         return self
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; decode, corrupt and
-        download nothing.
+        """Describe the dataset; decode, corrupt and download nothing.
 
-        Where the files are absent and the configuration names no domains, numbers stand for their
+        If the files are absent and the configuration names no domains, numbers stand for their
         names.
         """
         info = self.known_info(absent_ok)
@@ -119,8 +122,9 @@ class CorruptedFolders(ImageFolders):
         return self._plan(*self.planned())[0]
 
     def build(self) -> Environments:
-        """Build the environments; images are decoded once into the cache, and corrupted when first
-        asked for.
+        """Build the environments.
+
+        Images are decoded once into the cache, and corrupted when first asked for.
         """
         self._plan(*self.planned())  # refuses what needs no pixels
 
@@ -138,7 +142,7 @@ class CorruptedFolders(ImageFolders):
             severity=self.severity,
             seed=self.corruption_seed,
             side=side,
-            state=table.state(side, DECODED),
+            state=table.state(side, DECODING_VERSION),
             folder=expanded(self.cache_dir) / "corrupted" / f"{table.root.name}-{side}",
             kind="file" if self.store == "none" else self.store,
             workers=self.workers,
@@ -146,31 +150,40 @@ class CorruptedFolders(ImageFolders):
         )
         subsets = {(env, "test"): pixels.span(f"{env}-pool") for env in info.everywhere}
         for env, count in info.counts.items():
-            subsets[env, "train"], subsets[env, "val"] = np.split(
-                pixels.span(f"{env}-dealt"), [count["train"]]
-            )
+            dealt = pixels.span(f"{env}-dealt")
+            train, val = np.split(dealt, [count["train"]])
+            subsets[env, "train"] = train
+            subsets[env, "val"] = val
         catalog = clean.catalog.at(pixels.positions.numpy())
-        return Environments(
-            Table(info, subsets), catalog, photographs.over(pixels, pixels.positions)
-        )
+        store = photographs.over(pixels, pixels.positions)
+        return Environments(Table(info, subsets), catalog, store)
 
     def expected_environments(self) -> list[str]:
         """List the names of the domains that the configuration knows, or numbers in their place."""
-        if names := super().expected_environments():
+        names = super().expected_environments()
+        if names:
             return names
-        match = isinstance(self.given, str) and re.fullmatch(r"\d+(-\d+)*", self.given)
-        return [str(i) for i in range(self.given.count("-") + 1)] if match else []
+        if isinstance(self.given, str) and re.fullmatch(r"\d+(-\d+)*", self.given):
+            return [str(i) for i in range(self.given.count("-") + 1)]
+        return []
 
     def _names(self) -> list[str]:
         """List the chosen corruptions in the order of the paper."""
-        return [name for name in NAMES if self.corruptions is None or name in self.corruptions]
+        return [
+            name
+            for name in CORRUPTION_NAMES
+            if self.corruptions is None or name in self.corruptions
+        ]
 
     def _given(self, domains: Sequence[str]) -> list[str]:
         return given_environments(self.given, domains, self._names(), self.data_seed)
 
-    def _plan(self, clean: DatasetInfo, subsets: Subsets) -> tuple[DatasetInfo, list[Section]]:
-        """Deal the images of every domain to its environments; return the dataset, and the store's
-        sections in order.
+    def _plan(
+        self, clean: DatasetInfo, subsets: Subsets
+    ) -> tuple[DatasetInfo, list[CorruptedSection]]:
+        """Deal the images of every domain to its environments.
+
+        The dataset is returned, and the store's sections in order.
 
         The sections of a domain are first its pool, clean and under every corruption
         (``ENVIRONMENT-pool``), then the images dealt to its given environments
@@ -185,28 +198,28 @@ class CorruptedFolders(ImageFolders):
         """
         info = self._corrupted(clean, self._given(clean.given))
         parts = environments_of(clean.given, self._names())
-        sections, counts = [], {}
+        sections: list[CorruptedSection] = []
+        counts = {}
         for domain in clean.given:
             images = np.sort(np.concatenate([subsets[domain, name] for name in SUBSETS]))
             pool, dealt = cut(images, self.pool_fraction, self.split_seed, "pool", domain)
-            sections += [
-                Section(f"{env}-pool", c, pool) for env, (d, c) in parts.items() if d == domain
-            ]
+            for env, (clean_domain, corruption) in parts.items():
+                if clean_domain == domain:
+                    sections.append(CorruptedSection(f"{env}-pool", corruption, pool))
             order, _ = cut(dealt, 1.0, self.data_seed, "deal", domain)
             given = [env for env in info.given if parts[env][0] == domain]
             for i, env in enumerate(given):
-                val, train = cut(
-                    order[i :: len(given)], self.val_fraction, self.split_seed, "split", env
-                )
+                share = order[i :: len(given)]
+                val, train = cut(share, self.val_fraction, self.split_seed, "split", env)
                 if not len(pool) or not len(val) or not len(train):
                     raise ConfigError(
                         f"environment {env} has {len(train)} train and {len(val)} val images and "
                         f"the pool of {domain} {len(pool)}: one is empty; use more images, fewer "
                         "given environments or other fractions"
                     )
-                sections.append(
-                    Section(f"{env}-dealt", parts[env][1], np.concatenate([train, val]))
-                )
+                corruption = parts[env][1]
+                ordered = np.concatenate([train, val])
+                sections.append(CorruptedSection(f"{env}-dealt", corruption, ordered))
                 counts[env] = {"train": len(train), "val": len(val), "test": len(pool)}
         return replace(info, counts=counts), sections
 
@@ -214,11 +227,11 @@ class CorruptedFolders(ImageFolders):
         names = self._names()
         keys = {
             "severity": self.severity,
-            "corruptions": "all" if names == list(NAMES) else names,
+            "corruptions": "all" if names == list(CORRUPTION_NAMES) else names,
             "environments": self.given if isinstance(self.given, str) else "listed",
             "pool_fraction": self.pool_fraction,
             "corruption_seed": self.corruption_seed,
-            "corruption_version": VERSION,
+            "corruption_version": CORRUPTION_VERSION,
         }
         return replace(
             clean,
@@ -233,8 +246,7 @@ class CorruptedFolders(ImageFolders):
 def given_environments(
     given: str | Sequence[str], domains: Sequence[str], corruptions: Sequence[str], data_seed: int
 ) -> list[str]:
-    """List the names of the given environments: drawn ones domain by domain, listed ones in their
-    order.
+    """List the names of the given environments: drawn domain by domain, or listed in their order.
 
     Args:
         given: how many corruptions each domain has, ``1-0-2-...``, or names.
@@ -246,7 +258,9 @@ def given_environments(
         ConfigError: a form that does not fit, or environments that do not exist or are repeated.
     """
     if isinstance(given, str):
-        counts = [int(k) for k in given.split("-")] if re.fullmatch(r"\d+(-\d+)*", given) else []
+        counts: list[int] = []
+        if re.fullmatch(r"\d+(-\d+)*", given):
+            counts = [int(k) for k in given.split("-")]
         if len(counts) != len(domains) or max(counts) > len(corruptions) or not any(counts):
             raise ConfigError(
                 f"dataset.given={given} is not one number of corruptions, at most "
@@ -255,10 +269,9 @@ def given_environments(
             )
         names = []
         for domain, k in zip(domains, counts, strict=True):
-            order = np.random.default_rng(derive(data_seed, "given", domain)).permutation(
-                len(corruptions)
-            )
-            names += [f"{domain}+{corruptions[i]}" for i in sorted(order[:k])]
+            rng = np.random.default_rng(derive(data_seed, "given", domain))
+            drawn = rng.permutation(len(corruptions))[:k]
+            names += [f"{domain}+{corruptions[i]}" for i in sorted(drawn)]
         return names
     if not isinstance(given, Sequence) or not given:
         raise ConfigError(

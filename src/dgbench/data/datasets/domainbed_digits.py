@@ -57,14 +57,13 @@ class DealtDigits(DatasetOptions):
     class_names: ClassVar[tuple[str, ...]]  #: in the order of the outputs
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """Describe as :meth:`SRCMNIST.describe <dgbench.data.datasets.spurious.SRCMNIST.describe>`
-        does.
-        """
+        """Describe the dataset, as ``SRCMNIST`` of :mod:`dgbench.data.datasets.spurious` does."""
         return self._planned(absent_ok, download)[0]
 
     def build(self) -> Environments:
-        """Build the environments; MNIST is downloaded where ``base`` asks for it, it is absent and
-        a mirror answers.
+        """Build the environments.
+
+        MNIST is downloaded if ``base`` asks for it, it is absent and a mirror answers.
         """
         info, subsets = self._planned(absent_ok=False, download=True)
 
@@ -72,18 +71,14 @@ class DealtDigits(DatasetOptions):
 
         from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 
-        base, values = (
-            load_base_images(self.base, expanded(self.data_dir), SIDE),
-            getattr(self, self.list_key),
-        )
+        base = load_base_images(self.base, expanded(self.data_dir), SIDE)
+        values = getattr(self, self.list_key)
         generator = torch.Generator().manual_seed(info.data_seed)
         order = torch.randperm(len(base.images), generator=generator)
         positions = [order[i :: len(values)] for i in range(len(values))]
-        images = (
-            base.images
-            if base.peak == 255
-            else ((base.images.int() * 255 + base.peak // 2) // base.peak).byte()
-        )
+        images = base.images
+        if base.peak != 255:
+            images = ((images.int() * 255 + base.peak // 2) // base.peak).byte()
         parts = [
             self._images_and_labels(value, images[chosen], base.classes[chosen], generator)
             for value, chosen in zip(values, positions, strict=True)
@@ -98,8 +93,9 @@ class DealtDigits(DatasetOptions):
     def _images_and_labels(
         self, value: float, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map an environment's (n, 1, S, S) uint8 base images and (n,) classes to (n, C, S, S)
-        uint8 and labels.
+        """Map an environment's base images and classes to its images and labels.
+
+        They are (n, 1, S, S) uint8 and (n,), and become (n, C, S, S) uint8 and (n,).
         """
 
     @abstractmethod
@@ -107,9 +103,7 @@ class DealtDigits(DatasetOptions):
         """Return the further settings that tell this form of the dataset from others."""
 
     def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
-        """Plan the dataset and the positions of each subset; images lie environment after
-        environment.
-        """
+        """Plan the dataset and the positions of each subset, environment after environment."""
         values = getattr(self, self.list_key)
         names = list(map(type(self).name_of, values))
         if len(names) < 2 or len(set(names)) < len(names):
@@ -118,19 +112,20 @@ class DealtDigits(DatasetOptions):
                 "environments; correct it"
             )
         base = base_facts(self.base, expanded(self.data_dir), SIDE, absent_ok, download)
-        subsets, first = {}, 0
+        subsets = {}
+        first = 0
         for i, name in enumerate(names if base.n_images else ()):
             end = first + len(range(i, base.n_images, len(names)))
-            val, train = cut(
-                np.arange(first, end), self.val_fraction, self.split_seed, "split", name
-            )
+            images = np.arange(first, end)
+            val, train = cut(images, self.val_fraction, self.split_seed, "split", name)
             if not len(val) or not len(train):
                 raise ConfigError(
                     f"environment {name} has {end - first} images, {len(val)} of them for val: "
                     "one subset is empty; use fewer environments, more images "
                     "(dataset.base=mnist) or another dataset.val_fraction"
                 )
-            subsets[name, "val"], subsets[name, "train"] = val, train
+            subsets[name, "val"] = val
+            subsets[name, "train"] = train
             first = end
         info = DatasetInfo(
             name=self.name,
@@ -151,8 +146,9 @@ class DealtDigits(DatasetOptions):
 
 
 class RotatedMNIST(DealtDigits):
-    """Gray digits of ten classes, turned counter-clockwise by the angle of their environment
-    (Ghifary et al., 2015).
+    """Gray digits of ten classes, turned counter-clockwise by their environment's angle.
+
+    The rotations are those of Ghifary et al. (2015).
     """
 
     angles: Numbers
@@ -175,8 +171,9 @@ class RotatedMNIST(DealtDigits):
 
 
 class ColoredMNIST(DealtDigits):
-    """Colored digits: label digit < 5, flipped with ``label_noise``; color from the final label,
-    flipped with e.
+    """Colored digits: label digit < 5, flipped with ``label_noise``.
+
+    The color is the final label, flipped with probability e of the environment.
 
     The image has two channels; the digit stands in the channel of its color, the other is zero
     (Arjovsky et al., 2019). Unlike in :class:`~dgbench.data.datasets.spurious.SRCMNIST`, no image
@@ -206,4 +203,5 @@ class ColoredMNIST(DealtDigits):
             return torch.rand(len(classes), generator=generator, dtype=torch.float32) < probability
 
         labels = ((classes < 5) ^ flips(self.label_noise)).long()
-        return two_channel_color(images, labels ^ flips(value)), labels
+        colors = labels ^ flips(value)
+        return two_channel_color(images, colors), labels

@@ -1,5 +1,4 @@
-"""Datasets of feature vectors: tables of numbers, or what any encoder made of text, sound, pictures
-or signals.
+"""Datasets of feature vectors: tables of numbers, or what an encoder made of any kind of data.
 
 They lie in one .npz, .parquet or .csv file. Imports no torch.
 """
@@ -7,7 +6,7 @@ They lie in one .npz, .parquet or .csv file. Imports no torch.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -55,8 +54,11 @@ if TYPE_CHECKING:
 
     from dgbench.data.environments import Environments
 
-FEATURES, ENVIRONMENT, LABEL, SUBSET = "features", "environment", "label", "subset"
-OWN = (FEATURES, ENVIRONMENT, LABEL, SUBSET)  # further columns are attributes
+FEATURES = "features"
+ENVIRONMENT = "environment"
+LABEL = "label"
+SUBSET = "subset"
+KNOWN_COLUMNS = (FEATURES, ENVIRONMENT, LABEL, SUBSET)  #: further columns are attributes
 EXACT = 2**53  #: below it every whole number is a float
 Columns = dict[str, np.ndarray]
 LAYOUT = (
@@ -66,8 +68,9 @@ LAYOUT = (
 
 
 def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
-    """Read the arrays of a file by name: ``features`` (n, d), ``environment`` and ``label`` (n,),
-    and what else it has.
+    """Read the arrays of a file by name: ``features`` (n, d), ``environment`` and ``label`` (n,).
+
+    Further arrays of n values become attributes.
 
     Args:
         path: a .npz file with these arrays, or a .parquet or .csv file with these columns.
@@ -92,20 +95,16 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
             arrays = read(path, features)
             progress.advance()
     except (OSError, ValueError, TypeError) as error:
-        reason, decoded = (
-            " ".join(str(error).split())[:120],
-            not isinstance(error, UnicodeDecodeError),
-        )
+        reason = " ".join(str(error).split())[:120]
+        wrong_encoding = isinstance(error, UnicodeDecodeError)
+        fix = "save it as UTF-8" if wrong_encoding else "write it anew"
         raise DataError(
-            f"dataset.path={path} cannot be read ({type(error).__name__}: {reason}); "
-            f"{'write it anew' if decoded else 'save it as UTF-8'}"
+            f"dataset.path={path} cannot be read ({type(error).__name__}: {reason}); {fix}"
         ) from error
     for name in (FEATURES, ENVIRONMENT, LABEL):
         if name not in arrays:
-            raise DataError(
-                f"dataset.path={path} has no {name}, only "
-                f"{some_of(list(arrays), 8) or 'nothing'}; add {LAYOUT}"
-            )
+            present = some_of(list(arrays), 8) or "nothing"
+            raise DataError(f"dataset.path={path} has no {name}, only {present}; add {LAYOUT}")
     return arrays
 
 
@@ -131,9 +130,8 @@ def _csv(path: Path, features: str | Sequence[str] | None) -> Columns:
     sign = sign_between(heading.rstrip("\n"), (ENVIRONMENT, LABEL))
     frame = pd.read_csv(path, sep=sign, keep_default_na=False)  # NA may name an environment
     frame.columns = frame.columns.map(str).str.strip()
-    if not isinstance(
-        frame.index, pd.RangeIndex
-    ):  # pandas takes first values without a name for names of lines
+    # pandas takes first values without a name for names of lines
+    if not isinstance(frame.index, pd.RangeIndex):
         raise ValueError("its lines hold more values than the first names")
     return _columns_of_frame(path, frame, features)
 
@@ -145,30 +143,28 @@ def _columns_of_frame(
     frame.columns = names  # type: ignore[assignment]
     if features is None:
         if FEATURES not in names:
+            example = next((name for name in names if name not in KNOWN_COLUMNS), "f*")
             raise DataError(
                 f"dataset.path={path} has no column features of lists of numbers; add it, or name "
-                "columns of numbers, e.g. "
-                f"dataset.columns=[{next((name for name in names if name not in OWN), 'f*')}]"
+                f"columns of numbers, e.g. dataset.columns=[{example}]"
             )
-        used, values = [FEATURES], _stacked(path, frame[FEATURES].to_numpy())
+        used = [FEATURES]
+        values = _stacked(path, frame[FEATURES].to_numpy())
     else:
         used = _matching(path, names, features)
         for name in used:
             _need_numbers(path, name, frame[name].to_numpy())
         values = np.stack([frame[name].to_numpy() for name in used], axis=1)
-    return {
-        FEATURES: values,
-        **{name: frame[name].to_numpy() for name in names if name not in used},
-    }
+    others = {name: frame[name].to_numpy() for name in names if name not in used}
+    return {FEATURES: values, **others}
 
 
 def _need_numbers(path: Path, name: str, values: np.ndarray) -> None:
-    """Refuse a column of features that holds something else than numbers."""
+    """Refuse a column of features that holds anything but numbers."""
     if values.dtype.kind in "biuf":
         return
-    text = next(
-        (value for value in values.tolist() if isinstance(value, str) and not _is_number(value)), ""
-    )
+    texts = (value for value in values.tolist() if isinstance(value, str))
+    text = next((text for text in texts if not _is_number(text)), "")
     example = f", e.g. {text!r}," if text else ""
     fix = "write numbers with a point" if _is_number(text.replace(",", ".")) else "fill or drop it"
     raise DataError(
@@ -188,8 +184,9 @@ def _is_number(text: str) -> bool:
 def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -> list[str]:
     """List the columns that names or patterns choose, in the order of the file."""
     fix = "name columns of numbers, or a pattern of theirs, e.g. dataset.columns='f*'"
-    patterns = list_of_names("columns", [features] if isinstance(features, str) else features, fix)
-    free = [name for name in names if name not in OWN[1:]]
+    asked = [features] if isinstance(features, str) else features
+    patterns = list_of_names("columns", asked, fix)
+    free = [name for name in names if name not in KNOWN_COLUMNS[1:]]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in free):
             raise ConfigError(
@@ -198,7 +195,11 @@ def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -
             )
     if not patterns:
         raise ConfigError(f"dataset.columns=[] names no features; choose from {some_of(free, 8)}")
-    return [name for name in free if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    chosen = []
+    for name in free:
+        if any(fnmatchcase(name, pattern) for pattern in patterns):
+            chosen.append(name)
+    return chosen
 
 
 def _stacked(path: Path, lists: np.ndarray) -> np.ndarray:
@@ -225,12 +226,12 @@ class FeatureTable(LabeledRows):
     rows: np.ndarray  #: (n,) number of each row in the file, from 0
 
     def content(self) -> str:
-        """Hash numbers, environments, classes and subsets to 16 hexadecimal digits, however the
-        file stores them.
+        """Hash numbers, environments, classes and subsets to 16 hexadecimal digits.
+
+        The hash is the same however the file stores them.
         """
-        digest = hashlib.sha256(
-            repr((self.features.shape, self.environments, self.classes)).encode()
-        )
+        heading = repr((self.features.shape, self.environments, self.classes))
+        digest = hashlib.sha256(heading.encode())
         for values in (self.env, self.label, self.listed):
             digest.update(values.astype("<i8").tobytes())
         digest.update(self.features.astype("<f4").tobytes())
@@ -267,15 +268,17 @@ def table_of_features(
             )
     subsets = column_of_subsets(
         subset_column,
-        [name for name in arrays if name not in OWN[:3]],
-        lambda name: ("" if _is_missing(value) else str(value) for value in arrays[name].tolist()),
+        [name for name in arrays if name not in KNOWN_COLUMNS[:3]],
+        lambda name: _texts(arrays[name]),
         f"dataset.path={path}",
     )
     listed = np.full(len(features), -1) if subsets is None else _listed(path, arrays[subsets])
     env_names, env = _named(path, ENVIRONMENT, arrays[ENVIRONMENT])
     chosen = chosen_environments(env_names, environments)
     rows = np.flatnonzero(np.isin(env, [env_names.index(name) for name in chosen]))
-    place = np.array([chosen.index(name) if name in chosen else -1 for name in env_names])
+    place = np.full(len(env_names), -1)
+    for number, name in enumerate(chosen):
+        place[env_names.index(name)] = number
     class_names, label = _named(path, LABEL, arrays[LABEL][rows])
     if len(class_names) < 2:
         raise DataError(
@@ -283,11 +286,14 @@ def table_of_features(
             "more"
         )
     chosen_env = place[env[rows]]
-    present = {
-        (chosen[e], class_names[k])
-        for e, k in set(zip(chosen_env.tolist(), label.tolist(), strict=True))
-    }
+    present = set()
+    for number, k in set(zip(chosen_env.tolist(), label.tolist(), strict=True)):
+        present.add((chosen[number], class_names[k]))
     check_classes(chosen, class_names, present)
+    attributes = {}
+    for name, values in arrays.items():
+        if name not in (*KNOWN_COLUMNS[:3], subsets):
+            attributes[name] = list(_texts(values[rows]))
     return FeatureTable(
         features=features[rows],
         rows=rows,
@@ -297,16 +303,12 @@ def table_of_features(
         label=label,
         listed=listed[rows],
         same_classes=classes == "same",
-        attributes={
-            name: ["" if _is_missing(value) else str(value) for value in values[rows].tolist()]
-            for name, values in arrays.items()
-            if name not in (*OWN[:3], subsets)
-        },
+        attributes=attributes,
     )
 
 
 def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
-    """Check that features are an (n, d) matrix of numbers, and convert them to float32, all finite."""
+    """Convert features to a float32 matrix, (n, d); refuse what is no matrix of finite numbers."""
     if features.ndim != 2 or features.dtype.kind not in "biuf" or 0 in features.shape:
         raise DataError(
             f"dataset.path={path}: features is an array {features.shape} of {features.dtype}; "
@@ -326,8 +328,9 @@ def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
 
 
 def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Sort the different names (whole numbers by value) and index each row's, (n,); blanks around
-    them do not count.
+    """Sort the different names, whole numbers by value, and index each row's, (n,).
+
+    Blanks around names do not count.
     """
     plain = values.tolist()
     for row, value in enumerate(plain):
@@ -341,9 +344,8 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
                 f"dataset.path={path}: {column} holds {value!r} in row {row}; give names or "
                 "integers in every row"
             )
-    if (
-        values.dtype.kind == "f"
-    ):  # 0.0 and 1.0, as pandas writes integers of a column that once had a gap
+    # 0.0 and 1.0, as pandas writes integers of a column that once had a gap
+    if values.dtype.kind == "f":
         values = values.astype(np.int64)
     if values.dtype.kind not in "iu":
         texts = [_name(value) for value in plain]
@@ -356,15 +358,19 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
 
 def _name(value: str | float) -> str:
     """Write a name as text, a whole number without a point."""
-    return (
-        value.strip()
-        if isinstance(value, str)
-        else str(int(value) if isinstance(value, float) else value)
-    )
+    if isinstance(value, str):
+        return value.strip()
+    return str(int(value)) if isinstance(value, float) else str(value)
+
+
+def _texts(values: np.ndarray) -> Iterator[str]:
+    """Convert values of a column to text, empty for those that are missing."""
+    for value in values.tolist():
+        yield "" if _is_missing(value) else str(value)
 
 
 def _listed(path: Path, values: np.ndarray) -> np.ndarray:
-    """Look up the (n,) index of each row's subset, -1 where it names none."""
+    """Look up the (n,) index of each row's subset, -1 if it names none."""
     listed = np.full(len(values), -1)
     for row, value in enumerate(values.tolist()):
         if not _is_missing(value):
@@ -379,8 +385,9 @@ def _listed(path: Path, values: np.ndarray) -> np.ndarray:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a table has no value there: blank text, None, pandas' NA, or what is unequal
-    to itself, as nan.
+    """Return whether a table has no value there.
+
+    Blank text, None, pandas' NA, and what is unequal to itself, as nan, count as missing.
     """
     return (
         value is None
@@ -391,8 +398,7 @@ def _is_missing(value: Any) -> bool:
 
 
 class FeatureOptions(DatasetOptions):
-    """Environments of feature vectors; keys as in ``conf/dataset/features.yaml``, where each is
-    explained.
+    """Environments of feature vectors; ``conf/dataset/features.yaml`` explains each key.
 
     Nothing is standardized: statistics of all rows would show a run its held-out environment. The
     featurizers for vectors normalize by what they train on, see :mod:`dgbench.networks.small`.
@@ -409,7 +415,7 @@ class FeatureOptions(DatasetOptions):
     min_images: MinImages = 0
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; read the whole file."""
+        """Describe the dataset; this reads the whole file."""
         if absent_ok and not expanded(self.path).is_file() and self.environments:
             return self._info(map(str, self.environments))
         return self._described(self._table())[0]
@@ -446,9 +452,11 @@ class FeatureOptions(DatasetOptions):
         )
         if units is None:
             across = columns_across(table.attributes, subsets, len(table.classes))
-            if caution := caution_of_columns(across):
+            caution = caution_of_columns(across)
+            if caution:
                 warn_once(caution)
-        content, d = table.content(), table.features.shape[1]
+        content = table.content()
+        d = table.features.shape[1]
         info = self._info(table.environments)
         info = replace(
             info,
@@ -466,13 +474,10 @@ class FeatureOptions(DatasetOptions):
     def _info(self, environments: Iterable[str]) -> DatasetInfo:
         """Describe the dataset with these environments, as far as it is known without its file."""
         given = tuple(environments)
+        split = split_variant(self.split_by, None, self.min_images)
         return DatasetInfo(
             name=self.name,
-            variant={
-                "val_fraction": self.val_fraction,
-                "features": 0,
-                **split_variant(self.split_by, None, self.min_images),
-            },
+            variant={"val_fraction": self.val_fraction, "features": 0, **split},
             base="features",
             split_seed=self.split_seed,
             given=given,

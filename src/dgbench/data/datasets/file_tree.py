@@ -1,6 +1,6 @@
 """Which files below a folder are pictures, and how many are not: one rule at every depth.
 
-Decodes nothing, no torch.
+Decodes nothing, imports no torch.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from dgbench.records.files import open_regular
 #: endings that are taken for pictures; whether one can be decoded shows when it is
 SUFFIXES = frozenset(
     {
-        ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".bmp", ".dib", ".gif", ".webp", ".avif", ".tif", ".tiff",
-        ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".jpx", ".j2c", ".tga", ".pcx", ".ico",
+        ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".bmp", ".dib", ".gif", ".webp", ".avif",
+        ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".jpx", ".j2c", ".tga",
+        ".pcx", ".ico",
     }
 )  # fmt: skip
-#: endings of other kinds of files, which are not looked into; of any further ending the first bytes
-#: decide
+#: endings of other kinds of files, which are not opened; of a file with any further ending the
+#: first bytes decide
 FOREIGN = frozenset(
     {
-        ".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".html", ".pdf", ".py", ".m", ".mat",
-        ".npy", ".npz", ".pkl", ".pt", ".pth", ".h5", ".parquet", ".zip", ".gz", ".tar", ".tgz", ".rar", ".7z", ".db",
-        ".log", ".ini", ".mp4", ".avi", ".mov", ".mp3", ".wav", ".svg", ".doc", ".docx", ".xls", ".xlsx", ".ipynb",
+        ".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".html", ".pdf",
+        ".py", ".m", ".mat", ".npy", ".npz", ".pkl", ".pt", ".pth", ".h5", ".parquet", ".zip",
+        ".gz", ".tar", ".tgz", ".rar", ".7z", ".db", ".log", ".ini", ".mp4", ".avi", ".mov", ".mp3",
+        ".wav", ".svg", ".doc", ".docx", ".xls", ".xlsx", ".ipynb",
     }
 )  # fmt: skip
 #: names that systems and programs leave beside pictures, in lower case; as hidden as those that
@@ -47,20 +49,34 @@ SYSTEM = frozenset(
         "__pycache__",
     }
 )
+#: first bytes of JPEG, PNG, GIF, TIFF (either byte order) and JPEG 2000 (file, codestream)
 SIGNATURES = (
-    b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*", b"\x00\x00\x00\x0cjP  ",
+    b"\xff\xd8\xff",
+    b"\x89PNG\r\n\x1a\n",
+    b"GIF87a",
+    b"GIF89a",
+    b"II*\x00",
+    b"MM\x00*",
+    b"\x00\x00\x00\x0cjP  ",
     b"\xff\x4f\xff\x51",
-)  # fmt: skip
-LONGEST = 16  # bytes that tell a picture
+)
+LONGEST_SIGNATURE = 16  #: bytes that tell a picture
 
-CIRCLE, CLOSED = "linked to a folder that they lie in", "not readable (Permission denied)"
-HIDDEN, OTHER, WITHOUT_PICTURES = "hidden", "of other kinds", "folders without pictures"
+#: why a folder cannot be listed whole
+CIRCLE = "linked to a folder that they lie in"
+CLOSED = "not readable (Permission denied)"
+#: why files are left out
+HIDDEN = "hidden"
+OTHER = "of other kinds"
+WITHOUT_PICTURES = "folders without pictures"
 
 _FIXES = {
     errno.EACCES: "make it readable (chmod -R a+rX)",
     errno.EPERM: "make it readable (chmod -R a+rX)",
     errno.ELOOP: "it is a link that leads back to itself: remove it",
-    errno.ENOENT: "it is listed and not there, or a link to nowhere: correct the list or dataset.root",
+    errno.ENOENT: (
+        "it is listed and not there, or a link to nowhere: correct the list or dataset.root"
+    ),
 }
 EXAMPLES = 3  # names of each reason
 
@@ -79,9 +95,8 @@ class LeftOut:
             self.counts[reason] += 1
             if len(names) < EXAMPLES:
                 names.append(path)
-            elif (
-                path < names[-1]
-            ):  # the first by name, in whatever order the file system lists them
+            # the first by name, in whatever order the file system lists them
+            elif path < names[-1]:
                 names[-1] = path
             names.sort()
 
@@ -91,11 +106,12 @@ class LeftOut:
         return ", ".join(self.examples[reason]) + dots
 
     def line(self) -> str:
-        """Format ``3 hidden (a/.x, b/.y, c/.z), 1 of other kinds (a/notes.txt)``; empty where
-        nothing is left out.
-        """
-        counted = [(reason, count) for reason, count in sorted(self.counts.items()) if count]
-        return ", ".join(f"{count:,} {reason} ({self.names(reason)})" for reason, count in counted)
+        """Format ``3 hidden (a/.x, b/.y, c/.z), 1 of other kinds (a/notes.txt)``."""
+        parts = []
+        for reason, count in sorted(self.counts.items()):
+            if count:
+                parts.append(f"{count:,} {reason} ({self.names(reason)})")
+        return ", ".join(parts)
 
 
 @dataclass
@@ -119,7 +135,7 @@ def folders_below(
         root: the paths are below it.
         left_out: gets what is not read.
         below: where to begin.
-        enters: says of the path of a folder whether it is listed.
+        enters: tells whether the folder of a path is listed.
 
     Raises:
         DataError: folders that cannot be read, all counted and some named, or that hold a link to a
@@ -152,25 +168,13 @@ def _below(
 def _listed(root: Path, below: str, left_out: LeftOut, faults: LeftOut) -> Folder:
     """List one folder; what keeps it from being listed whole is added to ``faults``."""
     place = f"{root}/{below}" if below else str(root)
-    prefix = f"{below}/" if below else ""
     listed = Folder(below, [], [])
-    hidden: list[str] = []
-    other: list[str] = []
+    # counted once the folder is listed, so that its names are sorted once
+    skipped: dict[str, list[str]] = {HIDDEN: [], OTHER: []}
     try:
         with os.scandir(place) as entries:
             for entry in entries:
-                name = entry.name
-                if name[0] == "." or name.lower() in SYSTEM:
-                    hidden.append(prefix + name)
-                elif entry.is_dir():
-                    if entry.is_symlink() and _is_circle(Path(entry.path)):
-                        faults.add(CIRCLE, [prefix + name])
-                    else:
-                        listed.folders.append(name)
-                elif _is_picture(entry):
-                    listed.pictures.append(name)
-                else:
-                    other.append(prefix + name)
+                _sort_entry(entry, listed, skipped, faults)
     except PermissionError as error:
         if not below:
             unreadable(error, Path(place))
@@ -178,17 +182,33 @@ def _listed(root: Path, below: str, left_out: LeftOut, faults: LeftOut) -> Folde
     except OSError as error:
         unreadable(error, Path(place))
     listed.folders.sort()
-    if hidden:
-        left_out.add(HIDDEN, hidden)
-    if other:
-        left_out.add(OTHER, other)
+    for reason, paths in skipped.items():
+        if paths:
+            left_out.add(reason, paths)
     return listed
 
 
+def _sort_entry(
+    entry: os.DirEntry[str], folder: Folder, skipped: dict[str, list[str]], faults: LeftOut
+) -> None:
+    """Add an entry of a folder to its pictures, its folders, or what is skipped or a fault."""
+    name = entry.name
+    path = f"{folder.path}/{name}" if folder.path else name
+    if name[0] == "." or name.lower() in SYSTEM:
+        skipped[HIDDEN].append(path)
+    elif entry.is_dir():
+        if entry.is_symlink() and _is_circle(Path(entry.path)):
+            faults.add(CIRCLE, [path])
+        else:
+            folder.folders.append(name)
+    elif _is_picture(entry):
+        folder.pictures.append(name)
+    else:
+        skipped[OTHER].append(path)
+
+
 def _is_circle(link: Path) -> bool:
-    """Return whether a linked folder is one of the folders above it, which may themselves be
-    linked.
-    """
+    """Return whether a linked folder is one of those above it, which may themselves be linked."""
     target = link.stat()
     return any(os.path.samestat(target, above.stat()) for above in link.parents)
 
@@ -199,12 +219,10 @@ def _is_picture(entry: os.DirEntry[str]) -> bool:
 
 
 def _begins_as_picture(path: str) -> bool:
-    """Return whether the first bytes of a file are those of a JPEG, PNG, GIF, TIFF, WebP, AVIF or
-    JPEG 2000.
-    """
+    """Return whether a file begins as a JPEG, PNG, GIF, TIFF, WebP, AVIF or JPEG 2000 does."""
     try:
         with open_regular(path) as file:
-            head = file.read(LONGEST)
+            head = file.read(LONGEST_SIGNATURE)
     except OSError:  # a pipe, a link to nowhere: no picture by name either
         return False
     riff = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
@@ -218,14 +236,15 @@ def images_below(root: Path, below: str = "", left_out: LeftOut | None = None) -
     Raises:
         DataError: as of :func:`folders_below`.
     """
-    for folder in folders_below(root, LeftOut() if left_out is None else left_out, below):
+    skipped = LeftOut() if left_out is None else left_out
+    for folder in folders_below(root, skipped, below):
         prefix = f"{folder.path}/" if folder.path else ""
         for name in folder.pictures:
             yield prefix + name
 
 
 def unreadable(error: OSError, path: Path) -> NoReturn:
-    """Say which file or folder cannot be read, and what to do.
+    """Refuse a file or folder that cannot be read, with what to do.
 
     Raises:
         DataError: always.

@@ -68,11 +68,9 @@ from dgbench.validation import Keys, Number, Refusal, shown, some_of
 if TYPE_CHECKING:
     from dgbench.data.environments import Environments
 
-DROPPED, UNDECODED, NAMED_BAD = (
-    "copies of others",
-    "that cannot be decoded",
-    "named in dataset.bad_files",
-)
+DROPPED = "copies of others"
+UNDECODED = "that cannot be decoded"
+NAMED_BAD = "named in dataset.bad_files"
 OWN_READERS = "dgbench.data.datasets."  # of published layouts
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -84,9 +82,7 @@ _NO_THREE = Refusal(
 
 
 class Normalization(Keys):
-    """Mean and deviation of the three channels, of values in [0, 1]; ImageNet's where they are
-    None.
-    """
+    """Mean and deviation of the three channels, of values in [0, 1]; None is ImageNet's."""
 
     mean: Annotated[_Three, _NO_THREE]
     std: Annotated[_Three, Predicate(lambda std: std is None or min(std) > 0), _NO_THREE]
@@ -98,17 +94,21 @@ def _mean_and_std(value: Any) -> Any:
     return value
 
 
-_KEYS = mapping_or("is no scheme; give it the keys of domainbed in conf/dataset/image_folder.yaml")
+_SCHEME = mapping_or(
+    "is no scheme; give it the keys of domainbed in conf/dataset/image_folder.yaml"
+)
 
 
 def _is_layout(layout: str | None) -> bool:
     return layout is None or bool(words_of(layout))
 
 
+def _lists_environments(form: Mapping[str, Any] | None) -> bool:
+    return form is None or not isinstance(form.get("environments") or [], (str, int, float))
+
+
 class ImageFolders(DatasetOptions):
-    """Environments of image files; keys as in ``conf/dataset/image_folder.yaml``, where each is
-    explained.
-    """
+    """Environments of image files; ``conf/dataset/image_folder.yaml`` explains each key."""
 
     root: Annotated[
         PathText, Refusal("is no path", "name the folder that holds environment/class/image")
@@ -118,7 +118,7 @@ class ImageFolders(DatasetOptions):
         Refusal("is no path", "give a CSV or JSON list of path, environment, class"),
     ]
     subset_column: SubsetColumn = None
-    reader: Any  # a function of root=Path that returns rows, or what Hydra makes it of
+    reader: Any  # a function of root=Path that returns rows, or what Hydra makes one from
     environments: SkipValidation[Sequence[str] | None]  # checked with those that are there
     classes: Literal["same", "union"]
     bad_files: SkipValidation[Sequence[str]]  # checked with the files
@@ -126,7 +126,7 @@ class ImageFolders(DatasetOptions):
     normalize: Annotated[Normalization, BeforeValidator(_mean_and_std)]
     augment: SkipValidation[str]
     augmentations: Annotated[
-        dict[str, Annotated[AugmentationScheme, _KEYS]],
+        dict[str, Annotated[AugmentationScheme, _SCHEME]],
         mapping_or("names no schemes; leave the key as it is"),
     ]
     val_fraction: ValFraction
@@ -143,11 +143,7 @@ class ImageFolders(DatasetOptions):
     split_seed: Seed
     published: Annotated[
         Mapping[str, Any] | None,
-        Predicate(
-            lambda form: (
-                form is None or not isinstance(form.get("environments") or [], (str, int, float))
-            )
-        ),
+        Predicate(_lists_environments),
         Refusal("is not images, classes and a list of environments", "null compares with nothing"),
     ]
     layout: Annotated[str | None, Predicate(_is_layout), Refusal(NO_LAYOUT, LAYOUT_FIX)] = None
@@ -186,7 +182,6 @@ class ImageFolders(DatasetOptions):
                 "dataset.on_bad_image=skip needs every image decoded beforehand; use "
                 "dataset.store=file, or name the bad ones in dataset.bad_files"
             )
-        listed = self.manifest is not None or self.reader is not None
         if self.layout not in (None, USUAL) and listed:
             key = "manifest" if self.reader is None else "reader"
             raise ConfigError(
@@ -196,7 +191,7 @@ class ImageFolders(DatasetOptions):
         return self
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; download nothing.
+        """Describe the dataset; download nothing.
 
         Which images cannot be decoded is known only after a first decoding; until then all are
         counted.
@@ -218,7 +213,8 @@ class ImageFolders(DatasetOptions):
         from dgbench.data.store.photographs import PhotographStore, cores, image_store
         from dgbench.data.transforms.augment import Augmentation
 
-        cache, workers = expanded(self.cache_dir), self.workers or cores()
+        cache = expanded(self.cache_dir)
+        workers = self.workers or cores()
         copies = groups_of_files(table, cache, workers)
         if self.on_bad_image == "fail":
             self.checked(table, {}, copies)  # refuses copies before hours of decoding
@@ -231,47 +227,49 @@ class ImageFolders(DatasetOptions):
             device_share=self.device_share,
         )
         info, subsets = self.checked(table, pixels.bad, copies)
-        mean, std = self.normalize.mean or IMAGENET["mean"], self.normalize.std or IMAGENET["std"]
-        preprocessing = Preprocessing(info.image, tuple(map(float, mean)), tuple(map(float, std)))
-        augmentation = (
-            None if self.augment == "none" else Augmentation(self.augmentations[self.augment])
-        )
+        mean = tuple(map(float, self.normalize.mean or IMAGENET["mean"]))
+        std = tuple(map(float, self.normalize.std or IMAGENET["std"]))
+        preprocessing = Preprocessing(info.image, mean, std)
+        augmentation = None
+        if self.augment != "none":
+            augmentation = Augmentation(self.augmentations[self.augment])
         plain = None
         if self.plain_environments:
             names = np.array(table.environments)[table.env]
             plain = torch.from_numpy(np.isin(names, [str(env) for env in self.plain_environments]))
-        catalog = Catalog(
-            table.label, tuple(table.classes), preprocessing, table.paths, table.attributes
-        )
-        store = PhotographStore(
-            pixels, torch.from_numpy(table.label), preprocessing, augmentation, plain
-        )
+        labels = torch.from_numpy(table.label)
+        classes = tuple(table.classes)
+        catalog = Catalog(table.label, classes, preprocessing, table.paths, table.attributes)
+        store = PhotographStore(pixels, labels, preprocessing, augmentation, plain)
         return Environments(Table(info, subsets), catalog, store)
 
     def known_info(self, absent_ok: bool) -> DatasetInfo | None:
-        """Describe what the configuration knows where files are and may be absent and it suffices;
-        else return None.
+        """Describe what the configuration knows, if files are and may be absent and it suffices.
+
+        None is returned otherwise.
         """
-        present = (
-            expanded(self.root).is_dir()
-            if self.manifest is None
-            else expanded(self.manifest).is_file()
-        )
-        if present or not absent_ok or not (names := self.expected_environments()):
+        if self.manifest is None:
+            present = expanded(self.root).is_dir()
+        else:
+            present = expanded(self.manifest).is_file()
+        if present or not absent_ok:
+            return None
+        names = self.expected_environments()
+        if not names:
             return None
         return self.info(names, int((self.published or {}).get("classes") or 0))
 
     def planned(self) -> tuple[DatasetInfo, Subsets]:
         """Plan the dataset and its subsets, as far as they are known without decoding."""
-        table, cache = self.table(), expanded(self.cache_dir)
+        table = self.table()
+        cache = expanded(self.cache_dir)
         bad = {} if self.store == "none" else known_bad(table, self.image_size, cache)
         return self.checked(table, bad, known_groups(table, cache) or [])
 
     def checked(
         self, table: ImageTable, bad: Mapping[int, str], same: Groups
     ) -> tuple[DatasetInfo, Subsets]:
-        """Describe the dataset as :meth:`described`, without broken images, and say which are
-        copies of others.
+        """Describe the dataset as :meth:`described` without broken images, and warn of copies.
 
         Args:
             table: the files.
@@ -305,14 +303,12 @@ class ImageFolders(DatasetOptions):
         return info, subsets
 
     def expected_environments(self) -> list[str]:
-        """List the names of the environments that the configuration knows; empty where only the
-        files tell.
-        """
+        """List the environments that the configuration knows, none if only the files tell."""
         names = self.environments or (self.published or {}).get("environments") or []
         return [str(name) for name in names]
 
     def table(self) -> ImageTable:
-        """List the images; warn where they differ from the published dataset.
+        """List the images; warn if they differ from the published dataset.
 
         Raises:
             ConfigError, DataError: see :func:`~dgbench.data.datasets.image_table.table_of_folders`.
@@ -320,9 +316,8 @@ class ImageFolders(DatasetOptions):
         root = expanded(self.root)
         if self.reader is not None:
             need_folder(root, self.name)
-            table = table_of_rows(
-                self._read(root), root, self.environments, self.classes, self.bad_files
-            )
+            rows = self._read(root)
+            table = table_of_rows(rows, root, self.environments, self.classes, self.bad_files)
         elif self.manifest is not None:
             rows = rows_of_list(expanded(self.manifest), self.subset_column)
             table = table_of_rows(rows, root, self.environments, self.classes, self.bad_files)
@@ -336,19 +331,19 @@ class ImageFolders(DatasetOptions):
 
     def _read(self, root: Path) -> list[Row]:
         """List the rows that the reader of an official layout returns."""
+        reader = self.reader
         try:
-            reader: Any = (
-                instantiate(self.reader) if isinstance(self.reader, Mapping) else self.reader
-            )
+            if isinstance(reader, Mapping):
+                reader = instantiate(reader)
             return list(reader(root=root))
         except DgbenchError:
             raise
         except Exception as error:  # a user's reader may raise anything
             cause = " ".join(str(error.__cause__ or error).split())
             raise ConfigError(
-                f"dataset.reader={shown(self.reader)} cannot list the images ({type(error).__name__}: {cause}); "
-                "write dataset.reader={_target_: MODULE.FUNCTION, _partial_: true}, or null for a tree "
-                "environment/class/image"
+                f"dataset.reader={shown(self.reader)} cannot list the images "
+                f"({type(error).__name__}: {cause}); write dataset.reader={{_target_: "
+                "MODULE.FUNCTION, _partial_: true}, or null for a tree environment/class/image"
             ) from error
 
     def described(self, table: ImageTable, kept: np.ndarray) -> tuple[DatasetInfo, Subsets]:
@@ -367,13 +362,13 @@ class ImageFolders(DatasetOptions):
         )
         if units is None and self._lists_own_columns():
             across = columns_across(table.attributes, subsets, len(table.classes))
-            if caution := caution_of_columns(across):
+            caution = caution_of_columns(across)
+            if caution:
                 warn_once(caution)
         info = self.info(table.environments, len(table.classes))
         variant = {**info.variant, "images": int(kept.sum()), "files": table.fingerprint(kept)}
-        if (
-            self.duplicates == "drop"
-        ):  # what is left is known after decoding, so that the key stands for it
+        # what is left is known only after decoding, so the key stands for it
+        if self.duplicates == "drop":
             variant["duplicates"] = "drop"
         info = replace(
             info,
@@ -388,8 +383,7 @@ class ImageFolders(DatasetOptions):
         return info, subsets
 
     def _units(self, table: ImageTable) -> np.ndarray | None:
-        """Give images that must stay on one side of the split one number, (n,); None where each
-        stands alone.
+        """Give images that belong on one side of the split one number, (n,); None if none do.
 
         Raises:
             ConfigError, DataError: no such column, a pattern that finds nothing, a list that
@@ -407,8 +401,9 @@ class ImageFolders(DatasetOptions):
         return units
 
     def _lists_own_columns(self) -> bool:
-        """Return whether a user says more of the images than a published layout, whose split is as
-        published.
+        """Return whether a user's list says more about the images than a published layout does.
+
+        A published layout is split as published.
         """
         if self.reader is None:
             return self.manifest is not None
@@ -426,13 +421,14 @@ class ImageFolders(DatasetOptions):
     def info(self, given: Sequence[str], n_classes: int) -> DatasetInfo:
         """Describe the dataset with these environments, as far as it is known without its files."""
         side = self.image_size or 0
+        split = split_variant(self.split_by, self.split_pattern, self.min_images)
         return DatasetInfo(
             name=self.name,
             variant={
                 "augment": self.augment,
                 "image_size": self.image_size,
                 "val_fraction": self.val_fraction,
-                **split_variant(self.split_by, self.split_pattern, self.min_images),
+                **split,
             },
             base="files",
             split_seed=self.split_seed,
@@ -444,8 +440,9 @@ class ImageFolders(DatasetOptions):
 
 
 def _compare(table: ImageTable, name: str, published: Mapping[str, Any]) -> None:
-    """Compare a copy with what was published; warn once per process where names or the number of
-    images differ.
+    """Compare a copy with what was published.
+
+    A warning tells, once per process, which names or number of images differ.
 
     Raises:
         DataError: another number of classes or environments: folders that mean something else, or

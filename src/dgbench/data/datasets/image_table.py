@@ -1,6 +1,4 @@
-"""Which images a dataset of files has: their paths, environments and classes, from folders or from
-a list.
-"""
+"""Which images a dataset of files has: paths, environments and classes, from folders or a list."""
 
 from __future__ import annotations
 
@@ -33,11 +31,12 @@ from dgbench.records.files import open_regular, read_regular, write_whole
 from dgbench.validation import some_of
 
 COLUMNS = ("path", "environment", "class", "subset")  # of a list; further ones are attributes
-SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
+SAMPLED = 128  #: files that :meth:`ImageTable.content` reads
+SAMPLED_BYTES = 2**20  #: of each of these files
 #: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values,
 #: pictures stand upright
-DECODED = 2
-WORDS = ("one", "two", "three", "four", "five")
+DECODING_VERSION = 2
+NUMBER_WORDS = ("one", "two", "three", "four", "five")
 NAMED = 10  #: undecodable images that a message names; more stand in the file
 UNDECODABLE = "undecodable.txt"
 
@@ -60,46 +59,51 @@ class ImageTable(LabeledRows):
     left_out: LeftOut = field(default_factory=LeftOut)
 
     def fingerprint(self, kept: np.ndarray | None = None) -> str:
-        """Hash paths, environments, classes, listed subsets and sizes to 12 hexadecimal digits:
-        equal in every copy.
+        """Hash paths, environments, classes, listed subsets and sizes to 12 hexadecimal digits.
+
+        They are equal in every copy of the dataset.
 
         Args:
             kept: (n,) bool, the images that count; None is all.
         """
-        chosen = range(len(self)) if kept is None else np.flatnonzero(kept)
+        chosen: Iterable[int] = range(len(self)) if kept is None else np.flatnonzero(kept)
         # the order of lists alone; hashes of others are older
         numbered = self.classes != sorted(self.classes)
         order = ["\t".join(self.classes)] if numbered else []
-        entries = (
-            f"{self.paths[i]}\t{self.environments[self.env[i]]}\t{self.classes[self.label[i]]}\t{self.listed[i]}\t"
-            f"{self.sizes[i]}"
-            for i in chosen
-        )
-        return _sha256(chain(order, entries))[:12]
+        return _sha256(chain(order, map(self._entry, chosen)))[:12]
+
+    def _entry(self, i: int) -> str:
+        """Format what the fingerprint holds of one image."""
+        env = self.environments[self.env[i]]
+        label = self.classes[self.label[i]]
+        return f"{self.paths[i]}\t{env}\t{label}\t{self.listed[i]}\t{self.sizes[i]}"
 
     def content(self) -> str:
-        """Hash :meth:`fingerprint` and bytes of a sample of files, whatever their times, to 16
-        hexadecimal digits.
+        """Hash :meth:`fingerprint` and bytes of a sample of files to 16 hexadecimal digits.
+
+        The files' times do not count.
         """
         digest = hashlib.sha256(self.fingerprint().encode())
         checksums = checksums_of(self.root)
-        for i in dict.fromkeys(np.linspace(0, len(self) - 1, SAMPLED).astype(int).tolist()):
+        sample = np.linspace(0, len(self) - 1, SAMPLED).astype(int).tolist()
+        for i in dict.fromkeys(sample):
+            path = self.root / self.paths[i]
             try:
-                with open_regular(self.root / self.paths[i]) as file:
+                with open_regular(path) as file:
                     if checksums:
-                        checksums.check(self.root / self.paths[i], file)
+                        checksums.check(path, file)
                     digest.update(file.read(SAMPLED_BYTES))
             except OSError as error:
-                unreadable(error, self.root / self.paths[i])
+                unreadable(error, path)
         return digest.hexdigest()[:16]
 
     def state(self, *more: Any) -> str:
-        """Hash to 16 hexadecimal digits that change if a file is added, removed or rewritten, or
-        ``more`` changes.
+        """Hash to 16 hexadecimal digits that change if a file is added, removed or rewritten.
+
+        They change too if ``more`` changes.
         """
-        entries = (
-            f"{p}\t{s}\t{m}" for p, s, m in zip(self.paths, self.sizes, self.mtimes, strict=True)
-        )
+        files = zip(self.paths, self.sizes, self.mtimes, strict=True)
+        entries = (f"{path}\t{size}\t{mtime}" for path, size, mtime in files)
         return _sha256([*map(str, more), *entries])[:16]
 
 
@@ -111,7 +115,7 @@ def table_of_folders(
     name: str,
     layout: str | None = None,
 ) -> ImageTable:
-    """List the images of a tree ``root/environment/class/image``, or of one whose layout is said.
+    """List the images of a tree ``root/environment/class/image``, or of one with another layout.
 
     Args:
         root: folder of the dataset.
@@ -129,31 +133,34 @@ def table_of_folders(
     tree = tree_of(root, layout, environments)
     if not tree.rows and tree.misplaced:
         read = layout or USUAL
+        depth = NUMBER_WORDS[read.count("/")]
         raise DataError(
-            f"dataset.root={root} holds no images {WORDS[read.count('/')]} folders down, as in "
+            f"dataset.root={root} holds no images {depth} folders down, as in "
             f"{read}/image, but {tree.misplaced}; lay them out so, name the folder above, or give "
             "a list of path, environment and class with dataset.manifest"
         )
+    left_out = tree.left_out.line()
     if not tree.rows:
-        only = f"; {line} are none" if (line := tree.left_out.line()) else ""
+        only = f"; {left_out} are none" if left_out else ""
         raise DataError(
             f"dataset.root={root} holds no images, such as .jpg, .png, .tif{only}; fill it or "
             "correct the key"
         )
     rows = [row for row in tree.rows if row[1] in tree.environments]
     table = table_of(root, rows, tree.environments, classes, bad_files)
-    if line := tree.left_out.line():
-        warn_once(f"left out below {root}: {line}{_about_lists(root)}")
-    if line := tree.deeper.line():
+    if left_out:
+        warn_once(f"left out below {root}: {left_out}{_about_lists(root)}")
+    deeper = tree.deeper.line()
+    if deeper:
         warn_once(
-            f"taken below {root}: {line}; they count as images of the class above them, name "
+            f"taken below {root}: {deeper}; they count as images of the class above them, name "
             "those that are none in dataset.bad_files"
         )
     return replace(table, left_out=tree.left_out)
 
 
 def _about_lists(root: Path) -> str:
-    """Say that a list beside the folders is not read; empty where there is none."""
+    """Warn that a list beside the folders is not read, or return no text if there is none."""
     lists = sorted(file.name for file in root.iterdir() if file.suffix.lower() in LISTS)
     if not lists:
         return ""
@@ -167,8 +174,9 @@ def table_of_rows(
     classes: str,
     bad_files: Sequence[str],
 ) -> ImageTable:
-    """List the images of the chosen environments among rows; arguments and errors as of
-    :func:`table_of_folders`.
+    """List the images of the chosen environments among rows.
+
+    Arguments and errors are those of :func:`table_of_folders`.
 
     Environments and classes whose names are all integers are ordered as numbers.
     """
@@ -179,8 +187,9 @@ def table_of_rows(
 
 
 def with_slashes(rows: Sequence[Row], root: Path) -> Sequence[Row]:
-    """Write paths of a list from Windows with forward slashes; they stay where the first is the
-    name of a file.
+    """Write paths of a list from Windows with forward slashes.
+
+    They stay as they are if the first is the name of a file.
     """
     first = next((row[0] for row in rows if "\\" in row[0]), None)
     if first is None or (root / first).is_file():
@@ -196,8 +205,9 @@ def table_of(
     bad_files: Sequence[str] = (),
     order: Callable[[Iterable[str]], list[str]] = sorted,
 ) -> ImageTable:
-    """Build a table of rows, sorted by path; blanks around names of environments and classes do not
-    count.
+    """Build a table of rows, sorted by path.
+
+    Blanks around names of environments and classes do not count.
 
     Args:
         root, classes, bad_files: see :func:`table_of_folders`.
@@ -227,7 +237,8 @@ def table_of(
                 f"{row[0]} is listed in subset {row[3]}; use train, val, test or leave it empty"
             )
     names = list(environments)
-    envs, row_labels = [row[1].strip() for row in used_rows], [row[2].strip() for row in used_rows]
+    envs = [row[1].strip() for row in used_rows]
+    row_labels = [row[2].strip() for row in used_rows]
     labels = order(set(row_labels))
     if len(labels) < 2:
         raise DataError(
@@ -235,8 +246,8 @@ def table_of(
         )
     check_classes(names, labels, set(zip(envs, row_labels, strict=True)))
     stats = _stats(root, paths)
-    env_of, label_of = {e: i for i, e in enumerate(names)}, {c: i for i, c in enumerate(labels)}
-    attributes = [row[4] if len(row) > 4 else {} for row in used_rows]
+    env_of = {env: i for i, env in enumerate(names)}
+    label_of = {label: i for i, label in enumerate(labels)}
     return ImageTable(
         root=root,
         paths=paths,
@@ -244,15 +255,27 @@ def table_of(
         classes=labels,
         env=np.array([env_of[env] for env in envs]),
         label=np.array([label_of[label] for label in row_labels]),
-        listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in used_rows]),
+        listed=np.array([_subset_index(row[3]) for row in used_rows]),
         same_classes=classes == "same",
         sizes=np.array([stat.st_size for stat in stats]),
         mtimes=np.array([stat.st_mtime_ns for stat in stats]),
-        attributes={
-            name: [extra.get(name, "") for extra in attributes]
-            for name in dict.fromkeys(n for extra in attributes for n in extra)
-        },
+        attributes=_attributes(used_rows),
     )
+
+
+def _subset_index(subset: str | None) -> int:
+    return -1 if subset is None else SUBSETS.index(subset)
+
+
+def _attributes(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Collect what rows tell besides: name -> a text for each row, empty if it tells none."""
+    described: list[Mapping[str, str]] = []
+    for row in rows:
+        described.append(row[4] if len(row) > 4 else {})
+    attributes = {}
+    for name in dict.fromkeys(chain.from_iterable(described)):
+        attributes[name] = [texts.get(name, "") for texts in described]
+    return attributes
 
 
 def _stats(root: Path, paths: Sequence[str]) -> list[os.stat_result]:
@@ -280,13 +303,12 @@ def _stats(root: Path, paths: Sequence[str]) -> list[os.stat_result]:
 
 
 def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str]:
-    """Check the files to leave out, and return them; files of environments that are not chosen may
-    be among them.
+    """Check the files to leave out, and return them.
+
+    Files of environments that are not chosen may be among them.
     """
-    example = (
-        f"write paths below dataset.root={root}, e.g. "
-        f"dataset.bad_files=[{min(listed, default='ENV/CLASS/1.jpg')}]"
-    )
+    first = min(listed, default="ENV/CLASS/1.jpg")
+    example = f"write paths below dataset.root={root}, e.g. dataset.bad_files=[{first}]"
     names = list_of_names("bad_files", bad_files, example)
     for name in names:
         outside = Path(name).is_absolute() or ".." in Path(name).parts
@@ -299,14 +321,16 @@ def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str
 
 
 def need_folder(root: Path, name: str) -> None:
-    """Refuse a dataset whose folder is absent, with the command that fetches it where there is one."""
-    if not root.is_dir():
-        remedy = "set dataset.root to where the images are"
-        if command := command_into(name, root):
-            remedy += f", or fetch it: {command}"
-        elif name in sources():
-            remedy += f", or leave dataset.root out and fetch it: dgbench fetch {name}"
-        raise DataError(f"dataset.root={root} is no folder; {remedy}")
+    """Refuse a dataset whose folder is absent, with the command that fetches it if there is one."""
+    if root.is_dir():
+        return
+    remedy = "set dataset.root to where the images are"
+    command = command_into(name, root)
+    if command:
+        remedy += f", or fetch it: {command}"
+    elif name in sources():
+        remedy += f", or leave dataset.root out and fetch it: dgbench fetch {name}"
+    raise DataError(f"dataset.root={root} is no folder; {remedy}")
 
 
 def _sha256(entries: Iterable[str]) -> str:
@@ -316,6 +340,7 @@ def _sha256(entries: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+#: what helps if a published list is at fault
 PUBLISHED = "see dgbench fetch, and dataset.reader.lists=published|drawn where the dataset has it"
 
 
@@ -324,21 +349,21 @@ def text_of(file: Path, fix: str = PUBLISHED) -> list[str]:
 
     Args:
         file: in UTF-8.
-        fix: what to do where something is wrong with it.
+        fix: what to do if something is wrong with it.
 
     Raises:
         DataError: it cannot be read, or was downloaded and changed since.
     """
     try:
         content = read_regular(file)
-        if checksums := checksums_of(file.parent):
+        checksums = checksums_of(file.parent)
+        if checksums:
             checksums.compare(file, hashlib.sha256(content).hexdigest())
         return content.decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         first = "" if isinstance(error, OSError) else "save it as UTF-8, or "
-        raise DataError(
-            f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); {first}{fix}"
-        ) from error
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{file} cannot be read ({reason}); {first}{fix}") from error
 
 
 def cells_of(file: Path, fix: str = PUBLISHED, columns: Sequence[str] = ()) -> list[list[str]]:
@@ -378,19 +403,20 @@ def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[d
         )
     needed = 1 + max(map(heading.index, columns))
     for line in lines:
-        if len(line) < needed or any(line[len(heading) :]):
-            fault = (
-                "is cut short"
-                if len(line) < needed
-                else "has more values than the first one has names"
-            )
+        fault = None
+        if len(line) < needed:
+            fault = "is cut short"
+        elif any(line[len(heading) :]):
+            fault = "has more values than the first one has names"
+        if fault:
             raise DataError(f"{file} has a line that {fault}, {','.join(line)[:60]!r}; {fix}")
     return [dict(zip(heading, line, strict=False)) for line in lines]
 
 
 def rows_of_list(manifest: Path, subset_column: str | None = None) -> list[Row]:
-    """Read the rows of a CSV or JSON file with ``path``, ``environment``, ``class`` and,
-    optionally, ``subset``.
+    """Read the rows of a CSV or JSON file.
+
+    Its columns are ``path``, ``environment``, ``class`` and, optionally, ``subset``.
 
     CSV has these names in its first line; JSON is a list of objects. Paths are below the root. A
     subset is ``train``, ``val``, ``test`` or empty. Further columns become attributes, which
@@ -414,13 +440,16 @@ def rows_of_list(manifest: Path, subset_column: str | None = None) -> list[Row]:
         "keys"
     )
     try:
-        is_json = manifest.suffix == ".json"
-        entries: Any = (
-            json.loads("".join(text_of(manifest, fix)))
-            if is_json
-            else lines_of(manifest, COLUMNS[:3], fix)
-        )
-        columns = dict.fromkeys(str(name) for entry in entries for name in entry if name)
+        entries: Any
+        if manifest.suffix == ".json":
+            entries = json.loads("".join(text_of(manifest, fix)))
+        else:
+            entries = lines_of(manifest, COLUMNS[:3], fix)
+        columns: dict[str, None] = {}
+        for entry in entries:
+            for name in entry:
+                if name:
+                    columns[str(name)] = None
         chosen = column_of_subsets(
             subset_column,
             [name for name in columns if name not in COLUMNS[:3]],
@@ -438,41 +467,45 @@ def _row(entry: Mapping[str, Any], subset_column: str | None) -> DescribedRow:
     """Build the row of an entry of a list."""
     subset = _text(entry.get(subset_column)).strip() if subset_column else ""
     named = {*COLUMNS[:3], subset_column}
-    attributes = {
-        str(name): _text(value) for name, value in entry.items() if name and name not in named
-    }
-    place = str(entry["path"]), _text(entry["environment"]), _text(entry["class"])
-    return *place, subset_of(subset) or None, attributes
+    attributes = {}
+    for name, value in entry.items():
+        if name and name not in named:
+            attributes[str(name)] = _text(value)
+    path = str(entry["path"])
+    env = _text(entry["environment"])
+    label = _text(entry["class"])
+    return path, env, label, subset_of(subset) or None, attributes
 
 
 def _text(value: object) -> str:
-    """Convert a value of the list to text; empty where JSON holds null."""
+    """Convert a value of a list to text; JSON's null is empty."""
     return "" if value is None else str(value)
 
 
 def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:
     """Return the folder of the decoded images of a table; its name changes with the files."""
-    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED)}"
+    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODING_VERSION)}"
 
 
 def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str]:
-    """Look up why images cannot be decoded, by position; empty where the images were not decoded
-    before.
+    """Look up why images cannot be decoded, by position.
+
+    Nothing is known before a first decoding.
     """
     if side is None:
         return {}
-    return {
-        i: reason
-        for _, _, note in notes_of(decoded_folder(table, side, cache))
-        for i, reason in note["bad"]
-    }
+    reasons: dict[int, str] = {}
+    for _, _, note in notes_of(decoded_folder(table, side, cache)):
+        reasons.update(note["bad"])
+    return reasons
 
 
 def usable(
     table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: int | None, cache: Path
 ) -> np.ndarray:
-    """Mark the images that count, (n,) bool; name the others, more than a few in a file beside the
-    decoded images.
+    """Mark the images that count, (n,) bool, and name the others.
+
+    More than a few are named in a file beside the decoded images.
 
     Args:
         table: the images.
@@ -487,18 +520,18 @@ def usable(
     if not bad:
         return kept
     kept[list(bad)] = False
-    lines = [
-        f"{table.root / table.paths[i]} cannot be decoded ({reason})"
-        for i, reason in sorted(bad.items())
-    ]
-    text, names = lines[0], [table.paths[i] for i in sorted(bad)[1:]]
+    lines = []
+    for i, reason in sorted(bad.items()):
+        lines.append(f"{table.root / table.paths[i]} cannot be decoded ({reason})")
+    text = lines[0]
+    others = [table.paths[i] for i in sorted(bad)[1:]]
     if len(bad) > NAMED:
         file = decoded_folder(table, known_size(side), cache) / UNDECODABLE
         if not file.is_file():
             write_whole(file, "\n".join(lines) + "\n")
-        text += f", nor can {len(names)} other images, which {file} names"
-    elif names:
-        text += f", nor can {', '.join(names)}"
+        text += f", nor can {len(others)} other images, which {file} names"
+    elif others:
+        text += f", nor can {', '.join(others)}"
     if not kept.any():
         raise DataError(f"{text}; no image is left")
     if on_bad_image == "fail":

@@ -17,7 +17,7 @@ class LabeledRows:
     classes: list[str]
     env: np.ndarray  #: (n,) int64
     label: np.ndarray  #: (n,) int64
-    #: (n,) subset that a list gives each row, an index of ``SUBSETS``, or -1 where it gives none
+    #: (n,) subset that a list gives each row, an index of ``SUBSETS``, or -1 if it gives none
     listed: np.ndarray
     #: what a list says besides: name -> n values. No hash holds them, they change nothing that is
     #: trained.

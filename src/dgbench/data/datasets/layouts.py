@@ -1,5 +1,4 @@
-"""What the folders of a tree of pictures are: environments, splits and classes, in the order that a
-user says or sees.
+"""What the folders of a tree of pictures are: environments, splits and classes, in which order.
 
 A tree that could be read in two ways is refused, with the key that says which.
 """
@@ -18,7 +17,10 @@ from dgbench.data.datasets.splits import chosen_environments
 from dgbench.errors import DataError
 from dgbench.validation import some_of
 
-ENVIRONMENT, SPLIT, CLASS, ANY = "environment", "split", "class", "*"
+ENVIRONMENT = "environment"
+SPLIT = "split"
+CLASS = "class"
+ANY = "*"
 USUAL = f"{ENVIRONMENT}/{CLASS}"
 NO_LAYOUT = "is no order of folders"
 LAYOUT_FIX = (
@@ -27,26 +29,31 @@ LAYOUT_FIX = (
 )
 #: how people call their splits -> subset
 SPLITS = {
-    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
-    "crossval": "val", "test": "test", "testing": "test", "eval": "test",
-}  # fmt: skip
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "crossval": "val",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+}
 WHOLE = frozenset({"full", "all", "trainval"})  #: folders that repeat what the splits hold
-_DECORATION = re.compile(r"[-_ ]?(set|data|images|imgs|split)?[-_ ]?\d*$")
+_DECORATION = re.compile(r"[-_ ]?(set|data|images|imgs|split)?[-_ ]?$")
+_LAST_DIGITS = re.compile(r"(?<!\d)\d+$")
 LISTS = (".csv", ".tsv", ".json")  # endings of files that may list the pictures
 DEEPER = "in folders below classes that hold images themselves"
-REPEATED, ELSEWHERE, TOO_HIGH = (
-    "that repeat the splits",
-    "in folders that the layout leaves out",
-    "above the classes",
-)
+REPEATED = "that repeat the splits"
+ELSEWHERE = "in folders that the layout leaves out"
+TOO_HIGH = "above the classes"
 
 
 def subset_of(name: str) -> str | None:
-    """Tell which subset a folder's name means (``Train``, ``test_set``, ``val2017``); None where it
-    means none.
-    """
+    """Tell which subset a folder's name means (``Train``, ``test_set``, ``val2017``), or None."""
     plain = name.strip().casefold()
-    return SPLITS.get(plain) or SPLITS.get(_DECORATION.sub("", plain))
+    return SPLITS.get(plain) or SPLITS.get(_DECORATION.sub("", _LAST_DIGITS.sub("", plain)))
 
 
 def _is_split(name: str) -> bool:
@@ -54,12 +61,15 @@ def _is_split(name: str) -> bool:
 
 
 def words_of(layout: str) -> tuple[str, ...]:
-    """Split a layout into its words, from the root down; empty where it lacks one, or names
-    something twice.
+    """Split a layout into its words, from the root down.
+
+    Nothing is returned for one that lacks an environment or a class, or names something twice.
     """
     words = tuple(word.strip() for word in layout.strip("/").split("/"))
     known = [word for word in words if word in (ENVIRONMENT, SPLIT, CLASS)]
-    if not all(words) or {ENVIRONMENT, CLASS} - set(known) or len(set(known)) < len(known):
+    distinct = set(known)
+    complete = {ENVIRONMENT, CLASS} <= distinct
+    if not all(words) or not complete or len(distinct) < len(known):
         return ()
     return words
 
@@ -78,7 +88,7 @@ class Tree:
 
     @property
     def misplaced(self) -> str:
-        """Path of a picture that stands too high; empty where there is none."""
+        """Path of a picture that stands too high, empty if there is none."""
         return next(iter(self.left_out.examples.get(TOO_HIGH, [])), "")
 
 
@@ -87,8 +97,8 @@ def tree_of(root: Path, layout: str | None, environments: Sequence[str] | None) 
 
     Args:
         root: folder of the dataset.
-        layout: what the folders are, from the root down; None is ``environment/class`` where
-            nothing speaks against it.
+        layout: what the folders are, from the root down; None is ``environment/class`` unless
+            something speaks against it.
         environments: names of the environments to take, in order; None takes all, sorted.
 
     Raises:
@@ -117,15 +127,14 @@ def tree_of(root: Path, layout: str | None, environments: Sequence[str] | None) 
         wanted = set(_chosen(root, _top(root), environments))
     folders = list(folders_below(root, left_out, enters=enters))
     deep = [folder for folder in folders if folder.path.count("/") == place and folder.path]
-    present = [folder.path.split("/")[place].strip() for folder in deep]
-    tree = Tree(
-        _chosen(root, _top(root) if place == 0 else present, environments), left_out=left_out
-    )
+    present = _top(root) if place == 0 else [folder.path.split("/")[place] for folder in deep]
+    tree = Tree(_chosen(root, present, environments), left_out=left_out)
     if layout is None:
         shape = _Shape.of(folders)
         _refuse_unclear(root, shape, environments is not None)
         for folder in folders:
-            if "/".join(folder.path.split("/")[:2]) in shape.direct and folder.path.count("/") > 1:
+            parts = folder.path.split("/")
+            if len(parts) > 2 and "/".join(parts[:2]) in shape.direct:
                 tree.deeper.add(DEEPER, [f"{folder.path}/{name}" for name in folder.pictures])
     _fill(tree, root, folders, words)
     return tree
@@ -157,7 +166,8 @@ def _fill(tree: Tree, root: Path, folders: Sequence[Folder], words: Sequence[str
             tree.left_out.add(TOO_HIGH, paths)
             continue
         named = dict(zip(words, parts, strict=False))
-        env, label = named[ENVIRONMENT].strip(), named[CLASS].strip()
+        env = named[ENVIRONMENT].strip()
+        label = named[CLASS].strip()
         split = named.get(SPLIT)
         if split is not None and split.strip().casefold() in wholes:
             tree.left_out.add(REPEATED, paths)
@@ -166,16 +176,14 @@ def _fill(tree: Tree, root: Path, folders: Sequence[Folder], words: Sequence[str
         if paths:
             holding.add(label)
         tree.rows += [(path, env, label, subset) for path in paths]
-    counted = [
-        folder.path
-        for folder in folders
-        if folder.path.count("/") == len(words) - 1 and folder.path
-    ]
     place = words.index(CLASS)
-    barren = {path.split("/")[place].strip(): path for path in reversed(counted)}
-    tree.left_out.add(
-        WITHOUT_PICTURES, [path for label, path in barren.items() if label not in holding]
-    )
+    without: dict[str, str] = {}  # class -> the first of its folders
+    for folder in folders:
+        parts = folder.path.split("/")
+        if folder.path and len(parts) == len(words):
+            without.setdefault(parts[place].strip(), folder.path)
+    barren = [path for label, path in without.items() if label not in holding]
+    tree.left_out.add(WITHOUT_PICTURES, barren)
 
 
 def _repeated(folders: Sequence[Folder], words: Sequence[str]) -> frozenset[str]:
@@ -183,17 +191,17 @@ def _repeated(folders: Sequence[Folder], words: Sequence[str]) -> frozenset[str]
     if SPLIT not in words:
         return frozenset()
     place = words.index(SPLIT)
-    names = {
-        folder.path.split("/")[place]
-        for folder in folders
-        if folder.path.count("/") >= place and folder.path
-    }
+    names = set()
+    for folder in folders:
+        parts = folder.path.split("/")
+        if folder.path and len(parts) > place:
+            names.add(parts[place])
     others = any(subset_of(name) for name in names)
     return WHOLE if others else frozenset()
 
 
 def _known_subset(root: Path, split: str) -> str | None:
-    """Return the subset that a split's folder means; None for one that holds all."""
+    """Return the subset that a split's folder means, or None for one that holds all."""
     subset = subset_of(split)
     if subset is None and split.strip().casefold() not in WHOLE:
         raise DataError(
@@ -207,6 +215,7 @@ def _known_subset(root: Path, split: str) -> str | None:
 class _Shape:
     """What a tree environment/class/image looks like, of folders that lead to pictures."""
 
+    #: names of environments, of classes, and of folders in classes
     levels: tuple[set[str], set[str], set[str]] = field(
         default_factory=lambda: (set(), set(), set())
     )
@@ -256,51 +265,51 @@ def _refuse_unclear(root: Path, shape: _Shape, named: bool) -> None:
     top, second, third = shape.levels
     deeper = bool(shape.only_folders)
     example = shape.deep or shape.flat
+
+    def refuse(seen: str, nested: str, flat: str) -> NoReturn:
+        """Suggest a layout that reads one folder more, if there is one, or the usual one."""
+        _refuse(root, seen, example, nested if deeper else f"{USUAL}, {flat}", deeper)
+
     if not named and any(map(_is_split, top)):
-        seen = f"its first folders are {_names(top)}"
-        if deeper:
-            _refuse(
-                root,
-                seen,
-                example,
-                f"split/environment/class, if {_names(second)} are environments",
-                True,
-            )
-        _refuse(root, seen, example, f"{USUAL}, if these are the environments", False)
+        refuse(
+            f"its first folders are {_names(top)}",
+            f"split/environment/class, if {_names(second)} are environments",
+            "if these are the environments",
+        )
     if _are_splits(second):
-        seen = f"the folders of its environments are {_names(second)}"
-        if deeper:
-            _refuse(
-                root,
-                seen,
-                example,
-                f"environment/split/class, if {_names(third)} are classes",
-                True,
-            )
-        _refuse(root, seen, example, f"{USUAL}, if these are the classes", False)
+        refuse(
+            f"the folders of its environments are {_names(second)}",
+            f"environment/split/class, if {_names(third)} are classes",
+            "if these are the classes",
+        )
     for class_folder, names in sorted(shape.below.items()):
         if _are_splits(names):
             seen = f"{class_folder} holds {_names(names)}"
-            _refuse(
-                root, seen, example, "environment/class/split, if these are splits of a class", True
-            )
+            layout = "environment/class/split, if these are splits of a class"
+            _refuse(root, seen, example, layout, True)
     if deeper:
-        holding = {name.split("/")[0] for name in shape.direct}
-        apart = {name.split("/")[0] for name in shape.only_folders} - holding
-        if holding and apart and not named:
-            raise DataError(
-                f"dataset.root={root} has folders that are no environments: {_names(apart)} hold "
-                f"no class folders with images (e.g. {shape.deep}); take the others with "
-                f"dataset.environments=[{','.join(sorted(holding))}], or name another root"
-            )
-        number = len(shape.only_folders)
-        folders = "1 class folder holds" if number == 1 else f"{number} class folders hold"
-        seen = f"{folders} only folders: {_names(third)}"
-        inner = min(top)
-        nested = (
-            f" (or dataset.root={root / inner}, if {inner} is the dataset)" if len(top) == 1 else ""
+        _refuse_folders_only(root, shape, example, named)
+
+
+def _refuse_folders_only(root: Path, shape: _Shape, example: str, named: bool) -> NoReturn:
+    """Refuse a tree whose class folders hold only folders; arguments as of _refuse_unclear."""
+    top, _, third = shape.levels
+    holding = {name.split("/")[0] for name in shape.direct}
+    apart = {name.split("/")[0] for name in shape.only_folders} - holding
+    if holding and apart and not named:
+        raise DataError(
+            f"dataset.root={root} has folders that are no environments: {_names(apart)} hold "
+            f"no class folders with images (e.g. {shape.deep}); take the others with "
+            f"dataset.environments=[{','.join(sorted(holding))}], or name another root"
         )
-        _refuse(root, seen, example, f"environment/*/class, if these are the classes{nested}", True)
+    number = len(shape.only_folders)
+    folders = "1 class folder holds" if number == 1 else f"{number} class folders hold"
+    seen = f"{folders} only folders: {_names(third)}"
+    nested = ""
+    if len(top) == 1:
+        inner = min(top)
+        nested = f" (or dataset.root={root / inner}, if {inner} is the dataset)"
+    _refuse(root, seen, example, f"environment/*/class, if these are the classes{nested}", True)
 
 
 def _are_splits(names: set[str]) -> bool:
@@ -317,12 +326,10 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _refuse(root: Path, seen: str, example: str, layout: str, deeper: bool) -> NoReturn:
-    plain = (
-        f", or dataset.layout={USUAL}, if all below a class belongs to it"
-        if deeper
-        else ", or name another root"
-    )
+    other = ", or name another root"
+    if deeper:
+        other = f", or dataset.layout={USUAL}, if all below a class belongs to it"
     raise DataError(
         f"dataset.root={root} can be read in two ways: {seen} (e.g. {example}); write "
-        f"dataset.layout={layout}{plain}"
+        f"dataset.layout={layout}{other}"
     )

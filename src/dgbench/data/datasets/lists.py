@@ -1,4 +1,4 @@
-"""How people write lists: which sign parts the columns, and which column says train, val and test."""
+"""How people write lists: what separates the columns, and which one tells train, val and test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dgbench.validation import some_of
 
 SUBSET = "subset"  #: the column of subsets that needs no key
 NO_SUBSETS = "none"  #: value of ``dataset.subset_column`` that follows no column
-SIGNS = (",", ";", "\t")  #: that part columns
+SIGNS = (",", ";", "\t")  #: that separate columns
 MOST_WORDS = 3  #: different values of a column that a message shows
 SPLIT_NAMES = frozenset({"split", "splits", "partition"})
 
@@ -28,8 +28,9 @@ SUBSET_WORDS = {
 
 
 def sign_between(heading: str, columns: Sequence[str]) -> str:
-    """Find the sign that parts a heading into names, ``columns`` among them; a comma where none of
-    them does.
+    """Find the sign that separates a heading into names, ``columns`` among them.
+
+    A comma is returned if none does.
     """
     for sign in SIGNS:
         names = next(csv.reader([heading], delimiter=sign), [])
@@ -39,8 +40,9 @@ def sign_between(heading: str, columns: Sequence[str]) -> str:
 
 
 def subset_of(text: str) -> str:
-    """Map a value of a column of subsets to ``train``, ``val`` or ``test``; another value stays, to
-    be refused.
+    """Map a value of a column of subsets to ``train``, ``val`` or ``test``.
+
+    Another value stays as it is, to be refused.
     """
     return SUBSET_WORDS.get(text.strip().lower(), text)
 
@@ -48,7 +50,7 @@ def subset_of(text: str) -> str:
 def column_of_subsets(
     asked: str | None, columns: Sequence[str], values: Callable[[str], Iterable[str]], source: str
 ) -> str | None:
-    """Choose the column of a list that says train, val and test; None follows none.
+    """Choose the column of a list that tells train, val and test, or None.
 
     Args:
         asked: ``dataset.subset_column``; None takes ``subset``, if there is one.
@@ -58,8 +60,8 @@ def column_of_subsets(
 
     Raises:
         ConfigError: a column was asked for that is not there.
-        DataError: none was asked for, there is no ``subset``, and another column says train, val or
-            test.
+        DataError: none was asked for, there is no ``subset``, and another column tells train, val
+            or test.
     """
     if asked == NO_SUBSETS:
         return None
@@ -85,9 +87,7 @@ def column_of_subsets(
 
 
 def _says_subsets(column: str, values: Iterable[str]) -> bool:
-    """Return whether a column looks like one of subsets: by its name, or because it holds nothing
-    but their names.
-    """
+    """Return whether a column is one of subsets: by its name, or as it holds only their names."""
     if column.strip().lower() in SPLIT_NAMES:
         return True
     filled = False

@@ -1,5 +1,6 @@
-"""Readers of the official layouts behind OoD-Bench's fixed environments (Ye et al., 2022, appendix
-G, Tables 9-10).
+"""Readers of the layouts behind OoD-Bench's fixed environments (Ye et al., 2022, appendix G).
+
+Tables 9 and 10 list how many images each environment has.
 
 A reader takes the folder of a dataset and returns rows (path below it, environment, class, None),
 which :class:`~dgbench.data.datasets.image_folders.ImageFolders` makes environments of.
@@ -42,8 +43,9 @@ CELEBA: Counts = {
 
 
 def camelyon17(root: Path) -> list[PlainRow]:
-    """List every patch of Camelyon17-WILDS' ``metadata.csv``; the environments are the five
-    hospitals.
+    """List every patch of Camelyon17-WILDS' ``metadata.csv``.
+
+    The environments are the five hospitals.
 
     Args:
         root: holds ``metadata.csv`` and ``patches``, as WILDS publishes them (version 1.0).
@@ -51,26 +53,20 @@ def camelyon17(root: Path) -> list[PlainRow]:
     Raises:
         DataError: the list is missing or has other columns.
     """
+    columns = ("patient", "node", "x_coord", "y_coord", "tumor", "center")
     rows: list[PlainRow] = []
-    for line in lines_of(
-        root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center")
-    ):
+    for line in lines_of(root / "metadata.csv", columns):
         place = f"patient_{line['patient']}_node_{line['node']}"
         path = f"patches/{place}/patch_{place}_x_{line['x_coord']}_y_{line['y_coord']}.png"
-        rows.append(
-            (
-                path,
-                f"hospital_{line['center']}",
-                "tumor" if line["tumor"] == "1" else "normal",
-                None,
-            )
-        )
+        label = "tumor" if line["tumor"] == "1" else "normal"
+        rows.append((path, f"hospital_{line['center']}", label, None))
     return rows
 
 
 def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) -> list[PlainRow]:
-    """List NICO's animals and vehicles in four contexts that correlate with the class, in Table 9's
-    numbers.
+    """List NICO's animals and vehicles in four contexts that correlate with the class.
+
+    Their numbers are those of Table 9.
 
     Args:
         root: holds ``animal/images`` and ``vehicle/images`` with CLASS/CONTEXT/IMAGE below.
@@ -94,21 +90,22 @@ def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) ->
                         "category, context and animal or vehicle; get OoD-Bench's list, or use "
                         "dataset.reader.lists=drawn"
                     )
-                rows.append((f"{line[3]}/images/{line[0]}".replace("\\", "/"), env, line[3], None))
+                path = f"{line[3]}/images/{line[0]}".replace("\\", "/")
+                rows.append((path, env, line[3], None))
         return rows
     groups: dict[Group, list[str]] = defaultdict(list)
     for label in ("animal", "vehicle"):
-        for path in sorted((root / label / "images").glob("*/*/*")):
-            if path.suffix.lower() in SUFFIXES:
-                groups["", label, path.parent.name.replace("_", " ")].append(
-                    path.relative_to(root).as_posix()
-                )
+        for file in sorted((root / label / "images").glob("*/*/*")):
+            if file.suffix.lower() in SUFFIXES:
+                context = file.parent.name.replace("_", " ")
+                groups["", label, context].append(file.relative_to(root).as_posix())
     return _drawn(root, groups, dict.fromkeys(counts, ""), counts, NICO_CONTEXTS, data_seed)
 
 
 def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA) -> list[PlainRow]:
-    """List CelebA's images with hair color as class and gender as spurious feature, in Table 10's
-    numbers.
+    """List CelebA's images with hair color as class and gender as spurious feature.
+
+    Their numbers are those of Table 10.
 
     A deviation: the whole picture of 178 x 218 pixels is resized to a square, while OoD-Bench
     evaluates on the central 178 x 178.
@@ -128,17 +125,7 @@ def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA
         DataError: a list is missing or has other columns, or a group has too few images.
     """
     if _published(lists):
-        files = {"train1": "tr_env1", "train2": "tr_env2", "test": "te_env"}
-        return [
-            (
-                f"img_align_celeba/{line['']}",
-                env,
-                "blond" if line["9"] == "1" else "not blond",
-                None,
-            )
-            for env in counts
-            for line in lines_of(root / "blond_split" / f"{files[env]}.csv", ("", "9"))
-        ]
+        return _published_celeba(root, counts)
     parts = dict(line.split() for line in text_of(root / "list_eval_partition.txt"))
     _, heading, *lines = text_of(root / "list_attr_celeba.txt")
     names = heading.split()
@@ -147,18 +134,28 @@ def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA
             f"{root}/list_attr_celeba.txt names no Blond_Hair and Male in its second line; get "
             "CelebA's list"
         )
-    blond, male = names.index("Blond_Hair"), names.index("Male")
+    blond = names.index("Blond_Hair")
+    male = names.index("Male")
     groups: dict[Group, list[str]] = defaultdict(list)
     for line in lines:
         file, *cells = line.split()
         part = "training part" if parts.get(file) == "0" else "other parts"
-        label, gender = (
-            "blond" if cells[blond] == "1" else "not blond",
-            "male" if cells[male] == "1" else "female",
-        )
+        label = "blond" if cells[blond] == "1" else "not blond"
+        gender = "male" if cells[male] == "1" else "female"
         groups[part, label, gender].append(f"img_align_celeba/{file}")
     part_of = {env: "other parts" if env == "test" else "training part" for env in counts}
     return _drawn(root, groups, part_of, counts, CELEBA_CONTEXTS, data_seed)
+
+
+def _published_celeba(root: Path, counts: Counts) -> list[PlainRow]:
+    """List the images of OoD-Bench's own lists."""
+    files = {"train1": "tr_env1", "train2": "tr_env2", "test": "te_env"}
+    rows: list[PlainRow] = []
+    for env in counts:
+        for line in lines_of(root / "blond_split" / f"{files[env]}.csv", ("", "9")):
+            label = "blond" if line["9"] == "1" else "not blond"
+            rows.append((f"img_align_celeba/{line['']}", env, label, None))
+    return rows
 
 
 def _drawn(
@@ -169,12 +166,14 @@ def _drawn(
     contexts: Sequence[str],
     data_seed: int,
 ) -> list[PlainRow]:
-    """Draw rows in the numbers of ``counts``, no image twice: shuffle each group, deal it to
-    environments in order.
+    """Draw rows in the numbers of ``counts``, no image twice.
+
+    Each group is shuffled, and dealt to environments in order.
     """
     decks: dict[Group, Iterator[str]] = {}
     for group, paths in groups.items():
-        order = np.random.default_rng(derive(data_seed, "draw", *group)).permutation(len(paths))
+        rng = np.random.default_rng(derive(data_seed, "draw", *group))
+        order = rng.permutation(len(paths))
         decks[group] = iter([paths[i] for i in order])
     rows: list[PlainRow] = []
     for env, classes in counts.items():

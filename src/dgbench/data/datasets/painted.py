@@ -20,8 +20,9 @@ Painter = Callable[[Tensor, Tensor], Tensor]
 
 
 class PaintedTable(Table):
-    """Environments e in [0, 1]: the feature differs from the label with probability e, and is then
-    any other value.
+    """Environments e in [0, 1]: the feature differs from the label with probability e.
+
+    It is then any other value.
 
     A pool of images that no training environment uses judges every environment: it is the ``test``
     subset of all. With ``evaluation="exact"`` the test error in environment e is computed, not
@@ -39,7 +40,8 @@ class PaintedTable(Table):
         self, info: DatasetInfo, subsets: Subsets, labels: Tensor, disagreement: Mapping[str, float]
     ) -> None:
         super().__init__(info, subsets)
-        self.labels, self.disagreement = labels, disagreement
+        self.labels = labels
+        self.disagreement = disagreement
 
     @property
     def pool(self) -> np.ndarray:
@@ -49,19 +51,24 @@ class PaintedTable(Table):
     def _mixture(self, env: str, subset: str, grouped: bool) -> Mapping[str, float]:
         if subset != "test" or grouped or self.info.evaluation == "sampled":
             return super()._mixture(env, subset, grouped)
-        probability, n_classes = self.disagreement[env], self.info.n_classes
-        disagreeing = {f"test+{k}": probability / (n_classes - 1) for k in range(1, n_classes)}
-        return {"test+0": 1.0 - probability, **disagreeing}
+        probability = self.disagreement[env]
+        n_classes = self.info.n_classes
+        mixture = {"test+0": 1.0 - probability}
+        for k in range(1, n_classes):
+            mixture[f"test+{k}"] = probability / (n_classes - 1)
+        return mixture
 
     def eval_set(self, name: str) -> EvalSet:
-        """Choose what to paint into the pool: ``test/ENVIRONMENT`` as that environment would,
-        ``test+k`` label + k.
+        """Choose what to paint into the pool.
+
+        ``test/ENVIRONMENT`` paints as that environment would, ``test+k`` paints label + k.
         """
         subset, _, env = name.partition("/")
         if not subset.startswith("test"):
             return super().eval_set(name)
         pool = torch.from_numpy(self.pool)
-        labels, n_classes = self.labels[pool], self.info.n_classes
+        labels = self.labels[pool]
+        n_classes = self.info.n_classes
         if env:
             rng = np.random.default_rng(derive(self.info.data_seed, "pool feature", env))
             feature = replaced(labels, self.disagreement[env], n_classes, rng)
@@ -84,7 +91,8 @@ class PaintedStore(TensorStore):
         self, images: Tensor, labels: Tensor, peak: int, feature: Tensor, paint: Painter
     ) -> None:
         super().__init__(images, labels, peak)
-        self.feature, self.paint = feature, paint
+        self.feature = feature
+        self.paint = paint
         probe = paint(images[:1] / peak, feature[:1])
         self.image = tuple(probe.shape[1:])
 
@@ -94,10 +102,9 @@ class PaintedStore(TensorStore):
 
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         images, labels = super().gather(indices)
-        indices = indices.to(self.feature.device)
-        return self.paint(
-            images, self.feature[indices] if feature is None else feature.to(images.device)
-        ), labels
+        if feature is None:
+            feature = self.feature[indices.to(self.feature.device)]
+        return self.paint(images, feature.to(images.device)), labels
 
 
 def painted(
@@ -129,23 +136,19 @@ def painted(
     feature = labels.clone()
     for env in info.given:
         positions = np.concatenate([subsets[env, "val"], subsets[env, "train"]])
-        feature[positions] = replaced(labels, disagreement[env], info.n_classes, rng("feature"))[
-            positions
-        ]
+        changed = replaced(labels, disagreement[env], info.n_classes, rng("feature"))
+        feature[positions] = changed[positions]
     store = PaintedStore(base.images, labels, base.peak, feature, paint)
     table = PaintedTable(replace(info, image=store.image), subsets, labels, disagreement)
     classes = tuple(map(str, range(info.n_classes)))
-    return Environments(
-        table, Catalog(labels.numpy(), classes, Preprocessing.unchanged(store.image)), store
-    )
+    catalog = Catalog(labels.numpy(), classes, Preprocessing.unchanged(store.image))
+    return Environments(table, catalog, store)
 
 
 def replaced(
     labels: Tensor, probability: float, n_classes: int, rng: np.random.Generator
 ) -> Tensor:
-    """Replace each of (n,) labels with ``probability`` by one of the other classes, all equally
-    likely.
-    """
+    """Replace each of (n,) labels with ``probability`` by another class, all equally likely."""
     chosen = torch.from_numpy(rng.random(len(labels)) < probability)
     shift = torch.from_numpy(rng.integers(1, n_classes, len(labels)))
     return torch.where(chosen, (labels + shift) % n_classes, labels)

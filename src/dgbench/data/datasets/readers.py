@@ -20,8 +20,7 @@ from dgbench.errors import ConfigError, DataError
 
 
 def official_lists(*, root: Path, folder: str) -> list[PlainRow]:
-    """List the images of ``CONTEXT_train.txt``, ``CONTEXT_test.txt``, ... in a folder below
-    ``root``.
+    """List the images of ``CONTEXT_train.txt``, ``CONTEXT_test.txt``, ... in a folder.
 
     A line is a path below ``root`` and a number, split at the last blank; the class is the folder
     of the image, since the numbers differ between releases.
@@ -57,13 +56,13 @@ def official_lists(*, root: Path, folder: str) -> list[PlainRow]:
     return rows
 
 
-SEQUESTERED = "seq"  # images of FMoW that no benchmark uses
-SPLITS = {"0": "train", "1": "val", "2": "test"}  # of Waterbirds
+SEQUESTERED = "seq"  #: images of FMoW that no benchmark uses
+WATERBIRD_SPLITS = {"0": "train", "1": "val", "2": "test"}
 PLACES = {"0": "land", "1": "water"}
 BIRDS = {"0": "landbird", "1": "waterbird"}
 #: split of iWildCam -> environment and subset there: three of the splits have the cameras of train
 #: in common
-WILDCAM = {
+WILDCAM_SUBSETS = {
     "train": ("train", "train"),
     "id_val": ("train", "val"),
     "id_test": ("train", "test"),
@@ -73,8 +72,9 @@ WILDCAM = {
 
 
 def fmow(root: Path) -> list[DescribedRow]:
-    """List FMoW-WILDS as DomainBed takes it: every image but the sequestered, of any year and
-    split, by region.
+    """List FMoW-WILDS as DomainBed takes it, by region.
+
+    That is every image but the sequestered, of any year and split.
 
     Environments ``region_0``, ``region_1``, ... are numbered as the regions appear in the list,
     sequestered images included. Attributes: ``region`` in words, and ``year``.
@@ -91,17 +91,13 @@ def fmow(root: Path) -> list[DescribedRow]:
     lines = lines_of(root / "rgb_metadata.csv", ("split", "category", "country_code", "timestamp"))
     regions = [region_of.get(line["country_code"], "Other") for line in lines]
     number = {region: i for i, region in enumerate(dict.fromkeys(regions))}
-    return [
-        (
-            f"images/rgb_img_{i}.png",
-            f"region_{number[region]}",
-            line["category"],
-            None,
-            {"region": region, "year": line["timestamp"][:4]},
-        )
-        for i, (line, region) in enumerate(zip(lines, regions, strict=True))
-        if line["split"] != SEQUESTERED
-    ]
+    rows: list[DescribedRow] = []
+    for i, (line, region) in enumerate(zip(lines, regions, strict=True)):
+        if line["split"] != SEQUESTERED:
+            path = f"images/rgb_img_{i}.png"
+            attributes = {"region": region, "year": line["timestamp"][:4]}
+            rows.append((path, f"region_{number[region]}", line["category"], None, attributes))
+    return rows
 
 
 def iwildcam(root: Path, environment: str) -> list[DescribedRow]:
@@ -130,18 +126,23 @@ def iwildcam(root: Path, environment: str) -> list[DescribedRow]:
     file = root / "metadata.csv"
     rows: list[DescribedRow] = []
     for line in lines_of(file, ("split", "filename", "y", "location_remapped")):
-        split, location = line["split"], line["location_remapped"]
-        if split not in WILDCAM or not line["y"].isdecimal():
+        split = line["split"]
+        location = line["location_remapped"]
+        if split not in WILDCAM_SUBSETS or not line["y"].isdecimal():
             _refuse_values(file, f"split {split!r} and y {line['y']!r}")
-        env, subset = WILDCAM[split] if environment == "split" else (f"location_{location}", None)
+        env, subset = (
+            WILDCAM_SUBSETS[split] if environment == "split" else (f"location_{location}", None)
+        )
+        label = f"{int(line['y']):03}"
         attributes = {"location": location, "split": split}
-        rows.append((f"train/{line['filename']}", env, f"{int(line['y']):03}", subset, attributes))
+        rows.append((f"train/{line['filename']}", env, label, subset, attributes))
     return rows
 
 
 def waterbirds(root: Path) -> list[DescribedRow]:
-    """List Waterbirds (Sagawa et al., 2020): birds of land and water before backgrounds that mostly
-    match.
+    """List Waterbirds (Sagawa et al., 2020): birds of land and water before both backgrounds.
+
+    The background mostly matches the bird.
 
     Environments ``land`` and ``water``, by background, hold the published training images as
     ``train`` and the published validation images as ``val``; ``test_land`` and ``test_water`` hold
@@ -160,7 +161,9 @@ def waterbirds(root: Path) -> list[DescribedRow]:
     file = root / "metadata.csv"
     rows: list[DescribedRow] = []
     for line in lines_of(file, ("img_filename", "y", "split", "place")):
-        y, split, place = line["y"], SPLITS.get(line["split"]), PLACES.get(line["place"])
+        y = line["y"]
+        split = WATERBIRD_SPLITS.get(line["split"])
+        place = PLACES.get(line["place"])
         if y not in BIRDS or split is None or place is None:
             _refuse_values(file, f"y {y!r}, split {line['split']!r} and place {line['place']!r}")
         env = f"test_{place}" if split == "test" else place
@@ -172,14 +175,11 @@ def _refuse_values(file: Path, values: str) -> NoReturn:
     raise DataError(f"{file} has a line with {values}, which the published list has not; get that")
 
 
-BREEDS = ("bulldog", "dachshund", "labrador", "corgi")  # the order of the locations below
-PER_CLASS = 3168  # images of a class in a group
-# of them in the location of the class, in groups 1 and 2 of one-to-one; rounded down
-GROUP_SHARES = (
-    0.97,
-    0.87,
-)
-SWAPPED = (1, 0, 3, 2)  # many-to-many: a class is in the other location of its pair in group 2
+BREEDS = ("bulldog", "dachshund", "labrador", "corgi")  #: the order of the locations below
+PER_CLASS = 3168  #: images of a class in a group
+#: share of these in the location of the class, in groups 1 and 2 of one-to-one; rounded down
+GROUP_SHARES = (0.97, 0.87)
+SWAPPED = (1, 0, 3, 2)  #: many-to-many: in group 2 a class has the other location of its pair
 PICTURES = (".png", ".jpg", ".jpeg")
 
 
@@ -190,12 +190,11 @@ class Locations:
     #: location of each breed, in the order of ``BREEDS``
     train: Sequence[str]
     test: Sequence[str]
-    #: location of the other images of a group, of any breed; None is many-to-many, where there are
-    #: none
+    #: location of the other images of a group, of any breed; None is many-to-many, which has none
     filler: str | None = None
 
 
-VARIANTS: Mapping[str, Locations] = {
+SPAWRIOUS_VARIANTS: Mapping[str, Locations] = {
     "o2o_easy": Locations(
         ("desert", "jungle", "dirt", "snow"), ("dirt", "snow", "desert", "jungle"), "beach"
     ),
@@ -223,7 +222,7 @@ def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[Plai
     another location. Many-to-many: two breeds swap their two locations between the groups, and are
     tested in two others.
 
-    Where a folder holds more images than are taken, these are the first by name. The reference
+    If a folder holds more images than are taken, these are the first by name. The reference
     takes the first as the file system lists them, which differs from machine to machine.
 
     Args:
@@ -236,21 +235,20 @@ def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[Plai
         ConfigError: an unknown variant.
         DataError: a folder is missing or holds too few images.
     """
-    if variant not in VARIANTS:
+    if variant not in SPAWRIOUS_VARIANTS:
         raise ConfigError(
-            f"dataset.reader.variant={variant} is unknown; choose {', '.join(VARIANTS)}"
+            f"dataset.reader.variant={variant} is unknown; choose {', '.join(SPAWRIOUS_VARIANTS)}"
         )
-    locations = VARIANTS[variant]
-    listed = (
-        _many_to_many(locations, per_class)
-        if locations.filler is None
-        else _one_to_one(locations, locations.filler, per_class)
-    )
-    return [
-        (path, env, breed, None)
-        for env, folder, location, breed, count in listed
-        for path in _first(root, f"{folder}/{location}/{breed}", count)
-    ]
+    locations = SPAWRIOUS_VARIANTS[variant]
+    if locations.filler is None:
+        listed = _many_to_many(locations, per_class)
+    else:
+        listed = _one_to_one(locations, locations.filler, per_class)
+    rows: list[PlainRow] = []
+    for env, folder, location, breed, count in listed:
+        paths = _first(root, f"{folder}/{location}/{breed}", count)
+        rows += [(path, env, breed, None) for path in paths]
+    return rows
 
 
 # environment, folder 0 or 1, location, breed, images; None is all
@@ -274,13 +272,12 @@ def _many_to_many(locations: Locations, per_class: int) -> Iterator[Part]:
 
 
 def _first(root: Path, below: str, count: int | None) -> list[str]:
-    """List the first ``count`` images of a folder by name, all for None, as paths below ``root``."""
+    """List the first ``count`` images of a folder by name, all for None, by path below ``root``."""
     try:
-        names = sorted(
-            file.name for file in (root / below).iterdir() if file.name.endswith(PICTURES)
-        )
+        files = [file.name for file in (root / below).iterdir()]
     except OSError as error:
         unreadable(error, root / below)
+    names = sorted(name for name in files if name.endswith(PICTURES))
     if len(names) < (count or 1):
         raise DataError(
             f"{root / below} holds {len(names)} images, fewer than the {count or 1} of this "

@@ -1,9 +1,9 @@
 """Which files hold the same bytes: of equal size, then with equal samples, then equal throughout.
 
-No torch.
+Imports no torch.
 
-Most files are told apart by their size or a sample, so that few are read whole. What was found is
-kept in the cache: files of the same names, sizes and times are not compared again.
+Most files are told apart by their size or a sample, so few are read whole. The result is kept in
+the cache: files of the same names, sizes and times are not compared again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,10 +26,10 @@ from dgbench.data.datasets.image_table import ImageTable
 from dgbench.phases import phase
 from dgbench.records.files import read_regular, write_whole
 
-VERSION = 1  # of the comparison, in the names of what is kept
-# in the middle of a file: its beginning is a heading, and its edges are often blank
+COMPARISON_VERSION = 1  #: of the comparison, in the names of its results
+#: in the middle of a file: its beginning is a heading, and its edges are often blank
 SAMPLE_BYTES = 1024
-TOGETHER = 256  # files that a thread takes at once
+FILES_AT_ONCE = 256  #: that a thread takes
 
 Item = TypeVar("Item")
 #: positions of files with the same bytes, ascending, two or more in each group
@@ -36,8 +37,9 @@ Groups = list[list[int]]
 
 
 def known_groups(table: ImageTable, cache: Path) -> Groups | None:
-    """Read which files have the same bytes; None where they were not compared before, or the record
-    is damaged.
+    """Read which files have the same bytes, or None if that is not known.
+
+    They may not have been compared before, or the record is damaged.
     """
     return _read(_record(table, cache))
 
@@ -49,7 +51,7 @@ def groups_of_files(table: ImageTable, cache: Path, workers: int) -> Groups:
 
     Args:
         table: the files.
-        cache: folder where what was found is kept, if it can be written.
+        cache: folder where the result is kept, if it can be written.
         workers: threads that read.
     """
     record = _record(table, cache)
@@ -69,7 +71,7 @@ def groups_of_files(table: ImageTable, cache: Path, workers: int) -> Groups:
 
 
 def _record(table: ImageTable, cache: Path) -> Path:
-    return cache / "copies" / f"{table.root.name}-{table.state('copies', VERSION)}.json"
+    return cache / "copies" / f"{table.root.name}-{table.state('copies', COMPARISON_VERSION)}.json"
 
 
 def _read(record: Path) -> Groups | None:
@@ -88,7 +90,7 @@ def _compared(
     paths: Sequence[str], sizes: Sequence[int], groups: Groups, pool: ThreadPoolExecutor, title: str
 ) -> Groups:
     """Divide groups of files of equal size into files with the same bytes."""
-    positions = [i for group in groups for i in group]
+    positions = list(chain.from_iterable(groups))
     keys: list[Hashable] = []
     with phase(title, len(positions), "files of equal size") as progress:
         for samples in pool.map(lambda part: _samples(paths, sizes, part), _parts(positions)):
@@ -96,19 +98,20 @@ def _compared(
             progress.advance(len(samples))
     sampled = _grouped(positions, keys)
     equal: Groups = []
+
+    def divide(part: Sequence[list[int]]) -> list[Groups]:
+        return [_equal(paths, group) for group in part]
+
     with phase(title, len(sampled), "groups of files byte by byte") as progress:
-        for divided in pool.map(
-            lambda part: [_equal(paths, group) for group in part], _parts(sampled)
-        ):
+        for divided in pool.map(divide, _parts(sampled)):
             progress.advance(len(divided))
-            for copies in divided:
-                equal += copies
+            equal += chain.from_iterable(divided)
     return sorted(equal)
 
 
 def _parts(items: Sequence[Item]) -> list[Sequence[Item]]:
     """Cut what is to be done into what a thread takes at once."""
-    return [items[first : first + TOGETHER] for first in range(0, len(items), TOGETHER)]
+    return [items[first : first + FILES_AT_ONCE] for first in range(0, len(items), FILES_AT_ONCE)]
 
 
 def _grouped(positions: Iterable[int], keys: Iterable[Hashable]) -> Groups:
@@ -124,7 +127,7 @@ def _grouped(positions: Iterable[int], keys: Iterable[Hashable]) -> Groups:
 
 
 def _samples(paths: Sequence[str], sizes: Sequence[int], part: Iterable[int]) -> list[Hashable]:
-    """Read a sample of each file: its size, and a checksum; None of one that cannot be read."""
+    """Read a sample of each file: its size and a checksum, or None if it cannot be read."""
     samples: list[Hashable] = []
     for i in part:
         start = max(0, sizes[i] - SAMPLE_BYTES) // 2
@@ -143,8 +146,9 @@ def _samples(paths: Sequence[str], sizes: Sequence[int], part: Iterable[int]) ->
 
 
 def _equal(paths: Sequence[str], group: Sequence[int]) -> Groups:
-    """Divide files by all of their bytes: compared with those of the first, and the others by a
-    hash.
+    """Divide files by all of their bytes.
+
+    They are compared with those of the first, and the others by a hash.
     """
     first = _content(paths[group[0]])
     like_first = [group[0]]
@@ -162,7 +166,7 @@ def _equal(paths: Sequence[str], group: Sequence[int]) -> Groups:
 
 
 def _content(path: str) -> bytes | None:
-    """Read all of a file; None where it cannot be read."""
+    """Read all of a file, or return None if it cannot be read."""
     try:
         return read_regular(path)
     except OSError:

@@ -17,8 +17,9 @@ Subsets = Mapping[tuple[str, str], np.ndarray]
 
 
 class TooFewImagesError(ConfigError):
-    """Environments cannot be divided; what a minibatch takes of each is said in the same line by
-    who knows it.
+    """Environments cannot be divided.
+
+    What a minibatch takes from each is added to the same line by the code that knows it.
 
     Attributes:
         images: training images of each environment, once they are divided.
@@ -32,13 +33,11 @@ class TooFewImagesError(ConfigError):
 
 
 class LackingClassesError(TooFewImagesError, DataError):
-    """Some of them lack classes besides."""
+    """Environments cannot be divided, and some lack classes besides."""
 
 
 def too_small(subsets: Subsets, environments: Sequence[str], min_images: int) -> tuple[str, ...]:
-    """List the environments with fewer images of their own, in ``train`` and ``val`` together, than
-    ``min_images``.
-    """
+    """List the environments with fewer than ``min_images`` images in ``train`` and ``val``."""
     return tuple(env for env in environments if _own_images(subsets, env) < min_images)
 
 
@@ -50,36 +49,33 @@ def refuse_together(
     min_images: int,
     units: np.ndarray | None,
 ) -> None:
-    """Refuse environments that lack classes or validation images; arguments and errors as of
-    ``subsets_of``.
+    """Refuse environments that lack classes or validation images.
+
+    Arguments and errors are those of ``subsets_of``.
 
     Environments that are too small to be trained on may have no validation images.
     """
     small = set(too_small(subsets, table.environments, min_images))
-    without_val = {
-        env: len(subsets[env, "train"])
-        for env in table.environments
-        if env not in small and len(subsets[env, "train"]) and not len(subsets[env, "val"])
-    }
-    without_train = {
-        env: len(subsets[env, "val"])
-        for env in table.environments
-        if units is not None
-        and env not in small
-        and not len(subsets[env, "train"])
-        and _unlisted(table, kept, env)
-    }
+    without_val: dict[str, int] = {}
+    without_train: dict[str, int] = {}
+    for env in table.environments:
+        train = len(subsets[env, "train"])
+        val = len(subsets[env, "val"])
+        if env in small:
+            continue
+        if train and not val:
+            without_val[env] = train
+        if units is not None and not train and _unlisted(table, kept, env):
+            without_train[env] = val
     lacking = _lacking_classes(table) if table.same_classes else {}
+    total = len(table.environments)
     faults = []
     if lacking:
-        faults.append(_of_classes(lacking, len(table.environments)))
-    if without_val or without_train:
-        undivided = {**without_val, **without_train}
-        faults.append(
-            _of_fraction(without_val, len(table.environments), val_fraction)
-            if units is None
-            else _of_units(undivided, len(table.environments))
-        )
+        faults.append(_of_classes(lacking, total))
+    if units is not None and (without_val or without_train):
+        faults.append(_of_units({**without_val, **without_train}, total))
+    elif without_val:
+        faults.append(_of_fraction(without_val, total, val_fraction))
     if not faults:
         return
     images = {env: len(subsets[env, "train"]) - (env in without_val) for env in table.environments}
@@ -88,8 +84,7 @@ def refuse_together(
 
 
 def batch_refusal(batch_size: int, images: Mapping[str, int]) -> str:
-    """Say which environments have fewer training images than a minibatch takes of each, and what
-    helps.
+    """Describe which environments are smaller than a minibatch, and what helps.
 
     Args:
         batch_size: images per environment and step.
@@ -99,13 +94,11 @@ def batch_refusal(batch_size: int, images: Mapping[str, int]) -> str:
     fewest = min(small.values())
     if len(small) == 1:
         name = next(iter(small))
-        which = (
-            f"the smallest training environment{f' ({name})' if name else ''}, of {fewest} images"
-        )
+        named = f" ({name})" if name else ""
+        which = f"the smallest training environment{named}, of {fewest} images"
     else:
-        which = (
-            f"the smallest training environments, {len(small)} of {len(images)} ({_listed(small)})"
-        )
+        number = f"{len(small)} of {len(images)}"
+        which = f"the smallest training environments, {number} ({_listed(small)})"
     return (
         f"hparams.batch_size={batch_size} is larger than {which}; set hparams.batch_size={fewest} "
         "or less, trainer.small_environments=repeat to draw images of small ones repeatedly, or "
@@ -116,8 +109,9 @@ def batch_refusal(batch_size: int, images: Mapping[str, int]) -> str:
 def with_batch_refusal(
     error: TooFewImagesError, batch_size: int, trained_on: Collection[str]
 ) -> TooFewImagesError:
-    """Add to a refusal what a minibatch needs besides; the same one where all environments have
-    enough.
+    """Add to a refusal what a minibatch needs besides.
+
+    The same one is returned if all environments have enough images.
 
     Args:
         error: the refusal.
@@ -143,15 +137,16 @@ def _unlisted(table: LabeledRows, kept: np.ndarray, env: str) -> bool:
 
 
 def _lacking_classes(table: LabeledRows) -> dict[str, list[str]]:
-    """List the classes that each environment lacks, of those that lack some."""
+    """List the classes that each environment lacks, for those that lack some."""
     n_classes = len(table.classes)
     has = np.zeros((len(table.environments), n_classes), dtype=bool)
     has[table.env, table.label] = True
-    lacking = {
-        env: [table.classes[k] for k in np.flatnonzero(~row)]
-        for env, row in zip(table.environments, has, strict=True)
-    }
-    return {env: classes for env, classes in lacking.items() if classes}
+    lacking = {}
+    for env, row in zip(table.environments, has, strict=True):
+        classes = [table.classes[k] for k in np.flatnonzero(~row)]
+        if classes:
+            lacking[env] = classes
+    return lacking
 
 
 def _of_classes(lacking: Mapping[str, Sequence[str]], environments: int) -> str:
@@ -161,36 +156,28 @@ def _of_classes(lacking: Mapping[str, Sequence[str]], environments: int) -> str:
         return (
             f"environment {env} has no images of class {some_of(classes)}, which others have; {fix}"
         )
-    named = some_of(
-        [f"environment {env} of class {some_of(classes)}" for env, classes in lacking.items()],
-        NAMED,
-    )
+    faults = [f"environment {env} of class {some_of(names)}" for env, names in lacking.items()]
     return (
         f"{len(lacking)} of {environments} environments have no images of classes that others "
-        f"have ({named}); {fix}"
+        f"have ({some_of(faults, NAMED)}); {fix}"
     )
 
 
 def _of_fraction(without_val: Mapping[str, int], environments: int, val_fraction: float) -> str:
     fewest = min(without_val.values())
     least = next(n for n in count(2) if int(n * val_fraction))
+    at_fraction = f"at dataset.val_fraction={val_fraction:g}"
     if len(without_val) == 1:
         env, n = next(iter(without_val.items()))
-        fault = (
-            f"environment {env} has {n} train and 0 val images at "
-            f"dataset.val_fraction={val_fraction:g}"
-        )
+        fault = f"environment {env} has {n} train and 0 val images {at_fraction}"
     else:
-        fault = (
-            f"{len(without_val)} of {environments} environments have 0 val images at "
-            f"dataset.val_fraction={val_fraction:g} ({_listed(without_val)})"
-        )
+        number = f"{len(without_val)} of {environments}"
+        fault = f"{number} environments have 0 val images {at_fraction} ({_listed(without_val)})"
     leave_out = f"dataset.min_images={least} leaves them out of training and tests them still"
     if fewest > 1:
+        sufficient = f"dataset.val_fraction={sufficient_fraction(fewest):g} suffices"
         or_leave_out = f", or {leave_out}" if len(without_val) < environments else ""
-        return (
-            f"{fault}; dataset.val_fraction={sufficient_fraction(fewest):g} suffices{or_leave_out}"
-        )
+        return f"{fault}; {sufficient}{or_leave_out}"
     single = sum(n == 1 for n in without_val.values())
     with_two = sufficient_fraction(min((n for n in without_val.values() if n > 1), default=least))
     have = "has" if single == 1 else "have"

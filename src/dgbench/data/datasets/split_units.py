@@ -49,7 +49,7 @@ def units_by_pattern(pattern: str, paths: Sequence[str]) -> np.ndarray:
     """Give images in whose paths a pattern finds the same one number, (n,): they belong together.
 
     Args:
-        pattern: a regular expression; its groups are what counts, or all that it finds where it has
+        pattern: a regular expression; its groups are what counts, or all that it finds if it has
             none.
         paths: below the root, with forward slashes.
 
@@ -82,10 +82,10 @@ def numbered(values: Sequence[object]) -> np.ndarray:
 def cut_units(
     rows: np.ndarray, units: np.ndarray, share: float, seed: int, in_val: dict[int, bool]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split rows at random into a share of them and the others, no unit into both.
+    """Split rows at random into a share and the rest, no unit into both.
 
-    Units are taken in random order as long as they fit into the share; where none does, the
-    smallest is taken.
+    Units are taken in random order as long as they fit into the share; if none does, the smallest
+    is taken.
 
     Args:
         rows: (n,) positions.
@@ -148,12 +148,10 @@ def columns_across(
     subsets: Mapping[tuple[str, str], np.ndarray],
     n_classes: int,
 ) -> list[tuple[str, float]]:
-    """Find columns whose values stand in ``train`` and in ``val`` of one environment: (name, share
-    of val rows).
+    """Find columns whose values stand in ``train`` and in ``val`` of one environment.
 
-    A column counts where an environment has more different values of it than there are classes:
-        fewer are kinds of
-    images, such as weather, not the names of what they show.
+    A column counts if an environment has more different values of it than there are classes: fewer
+    are kinds of images, such as weather, not the names of what they show.
 
     Args:
         attributes: further columns of a list, n texts each.
@@ -163,7 +161,8 @@ def columns_across(
     across = []
     for column, texts in attributes.items():
         values = numbered(texts)
-        shared, counted = 0, 0
+        shared = 0
+        counted = 0
         for (env, subset), val in subsets.items():
             train = subsets[env, "train"]
             if subset != "val" or not len(val) or not len(train):
@@ -178,7 +177,7 @@ def columns_across(
 
 
 def caution_of_columns(across: Sequence[tuple[str, float]]) -> str:
-    """Say in one line which columns stand on both sides of a split; empty where none does."""
+    """Describe in one line which columns stand on both sides of a split, or return no text."""
     if not across:
         return ""
     column, share = max(across, key=lambda pair: pair[1])

@@ -1,5 +1,6 @@
-"""Rows of images or features: their environments and classes, and how each environment's are split;
-no torch.
+"""Rows of images or features: their environments and classes, and how each one's are split.
+
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from dgbench.seeding import derive
 
 log = logging.getLogger(__name__)
 
-Subsets = Mapping[tuple[str, str], np.ndarray]  # (environment, subset) -> positions in the table
+Subsets = Mapping[tuple[str, str], np.ndarray]  #: (environment, subset) -> positions in the table
 
 
 @functools.cache
 def warn_once(text: str) -> None:
-    """Warn about files once per process, though it looks at them for its plan, for training and for
-    its record.
+    """Warn about files once per process.
+
+    It looks at them for its plan, for training and for its record.
     """
     log.warning("%s", text)
 
@@ -82,7 +84,7 @@ def check_classes(
 
 
 @dataclass(frozen=True)
-class Section:
+class CorruptedSection:
     """Images that are corrupted alike."""
 
     name: str  #: unique; part of the seed and of the file's name
@@ -93,9 +95,7 @@ class Section:
 def cut(
     images: np.ndarray, share: float, seed: int, *purpose: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split images at random, by a seed for a purpose: a share of them, rounded down, and the
-    others.
-    """
+    """Split images at random, by a seed and a purpose: a share, rounded down, and the rest."""
     shuffled = images[np.random.default_rng(derive(seed, *purpose)).permutation(len(images))]
     n = int(len(images) * share)
     return shuffled[:n], shuffled[n:]
@@ -112,15 +112,16 @@ def counts_of(subsets: Subsets) -> Counts:
 def split_variant(
     split_by: str | None, split_pattern: str | None, min_images: int
 ) -> dict[str, Any]:
-    """Collect the keys of the split that are not at their default, for rows: those of before lack
-    them.
+    """Collect the keys of the split that are not at their default, for rows.
+
+    Older rows lack these keys.
     """
     keys = {"split_by": split_by, "split_pattern": split_pattern, "min_images": min_images}
     return {key: value for key, value in keys.items() if value}
 
 
 def check_units(units: np.ndarray, table: LabeledRows, key: str) -> None:
-    """Refuse a list that divides a unit; warn where units are in several environments.
+    """Refuse a list that divides a unit; warn if units are in several environments.
 
     Args:
         units: (n,) numbers of what the rows show.
@@ -130,7 +131,7 @@ def check_units(units: np.ndarray, table: LabeledRows, key: str) -> None:
     Raises:
         DataError: it divides one.
     """
-    # val is cut from them, unit by unit
+    # val is cut from rows that no list assigns, unit by unit
     subset = np.where(table.listed < 0, SUBSETS.index("train"), table.listed)
     check_listed_units(units, table.env, subset, key, table.environments)
     several = units_in_several(units, table.env)
@@ -149,8 +150,9 @@ def subsets_of(
     units: np.ndarray | None = None,
     min_images: int = 0,
 ) -> Subsets:
-    """Split every environment into positions of ``train``, ``val`` and ``test``; only a list puts
-    rows into ``test``.
+    """Split every environment into positions of ``train``, ``val`` and ``test``.
+
+    Only a list puts rows into ``test``.
 
     An environment whose images are all listed as ``val`` or ``test`` has no others, and cannot be
     trained on.
@@ -166,24 +168,22 @@ def subsets_of(
             images.
 
     Raises:
-        ConfigError: environments that leave a subset empty, all of them in one line.
-        DataError: environments that lack classes, all of them in one line; a list that divides a
-            unit.
+        ConfigError: environments that leave a subset empty, all in one line.
+        DataError: environments that lack classes, all in one line; a list that divides a unit.
     """
     subsets: dict[tuple[str, str], np.ndarray] = {}
     in_val: dict[int, bool] = {}
     for number, env in enumerate(table.environments):
         rows = np.flatnonzero((table.env == number) & kept)
-        for subset, positions in _split(
-            table, rows, env, val_fraction, seed, units, in_val
-        ).items():
+        split = _split(table, rows, env, val_fraction, seed, units, in_val)
+        for subset, positions in split.items():
             subsets[env, subset] = positions
     refuse_together(table, kept, subsets, val_fraction, min_images, units)
     return subsets
 
 
 def drawn(val_fraction: float, seed: int) -> str:
-    """Say that images for validation are a share of every environment's."""
+    """Describe that images for validation are a share of every environment's."""
     return (
         f"{100 * val_fraction:.3g} % of each environment's images, drawn at random "
         f"(dataset.split_seed={seed})"
@@ -191,16 +191,15 @@ def drawn(val_fraction: float, seed: int) -> str:
 
 
 def origin_of_val(table: LabeledRows, val_fraction: float, seed: int) -> str:
-    """Say where the images for validation come from: the list, or a share of every environment."""
+    """Describe where the images for validation come from: the list, or a share at random."""
     listed = set(table.env[table.listed == SUBSETS.index("val")].tolist())
     if not listed:
         return drawn(val_fraction, seed)
     others = len(table.environments) - len(listed)
     if not others:
         return AS_LISTED
-    return (
-        f"{AS_LISTED} in {len(listed)} environments, of {others} others {drawn(val_fraction, seed)}"
-    )
+    share = drawn(val_fraction, seed)
+    return f"{AS_LISTED} in {len(listed)} environments, of {others} others {share}"
 
 
 def _split(
@@ -229,7 +228,6 @@ def _split(
         if units is None:
             val, train = cut(train, val_fraction, seed, "split", env)
         else:
-            val, train = cut_units(
-                train, units[train], val_fraction, derive(seed, "split", env), in_val
-            )
+            own_seed = derive(seed, "split", env)
+            val, train = cut_units(train, units[train], val_fraction, own_seed, in_val)
     return {"train": train, "val": val, "test": test}

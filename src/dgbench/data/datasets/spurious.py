@@ -24,7 +24,7 @@ from dgbench.data.datasets.base_images import (
     load_pictures,
 )
 from dgbench.data.datasets.splits import Subsets, counts_of, cut, drawn
-from dgbench.data.description import DatasetInfo
+from dgbench.data.description import Counts, DatasetInfo
 from dgbench.data.options import (
     NO_SIDE,
     CacheFolder,
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from dgbench.data.datasets.painted import Painter
     from dgbench.data.environments import Environments
 
-GRID = [round(0.01 * i, 2) for i in range(101)]  # e of all environments
+GRID = [round(0.01 * i, 2) for i in range(101)]  #: e of all environments
 SIDES = "32, 64, 224 are usual"
-MOST = 1000  # of ratio and of scale: there are 101 environments
+MOST_GIVEN = 1000  #: the largest ratio and scale; there are 101 environments
 
 
 def environment_name(e: float) -> str:
-    """Format e with two decimals (``0.80``), or four where two do not tell environments apart."""
+    """Format e with two decimals (``0.80``), or four if two do not tell environments apart."""
     short = f"{e:.2f}"
     return short if abs(float(short) - e) < 5e-5 else f"{e:.4f}"
 
@@ -79,16 +79,16 @@ LabelNoise = Annotated[
     Number, Field(ge=0, lt=1), Refusal("is not in [0, 1)", "0.25 is the papers'")
 ]
 Count = Annotated[
-    Annotated[int, Field(ge=1, le=MOST)] | None,
+    Annotated[int, Field(ge=1, le=MOST_GIVEN)] | None,
     Refusal(
-        f"is not an integer >= 1 and <= {MOST}", "the paper uses ratio 3, 4, 5 and scale 1 to 4"
+        f"is not an integer >= 1 and <= {MOST_GIVEN}",
+        "the paper uses ratio 3, 4, 5 and scale 1 to 4",
     ),
 ]
 
 
 class SpuriousOptions(DatasetOptions):
-    """What every dataset with a spurious feature takes; keys as in ``conf/dataset``, where each is
-    explained.
+    """What every dataset with a spurious feature takes; ``conf/dataset`` explains each key.
 
     ``e_means`` is in ``c_cats_dogs.yaml``, ``shares`` and ``val_only`` are in ``cmnist_irm.yaml``,
     the others in ``sr_cmnist.yaml``.
@@ -120,10 +120,10 @@ class SpuriousOptions(DatasetOptions):
             given: e of the given environments.
             variant: what tells this form of the dataset from others, besides the keys of this
                 class.
-            base: the base images; where their files are absent, nothing is dealt.
+            base: the base images; if their files are absent, nothing is dealt.
             n_classes: K.
             channels: of an image after painting.
-            class_names: in the order of the outputs, for people; empty where they are not known.
+            class_names: in the order of the outputs, for people; empty if they are not known.
 
         Raises:
             ConfigError: an environment that is repeated, or that only ``val_only`` names; a
@@ -142,16 +142,22 @@ class SpuriousOptions(DatasetOptions):
             )
         everywhere = tuple(dict.fromkeys([*map(environment_name, GRID), *names]))
         pool, subsets = self._dealt(base.n_images, names)
+        keys: dict[str, Any] = {
+            **variant,
+            "label_noise": self.label_noise,
+            "pool_fraction": self.pool_fraction,
+            "val_fraction": self.val_fraction,
+        }
+        if self.shares is not None:
+            keys["shares"] = list(self.shares)
+        if self.val_only:
+            keys["val_only"] = list(self.val_only)
+        counts: Counts = {}
+        if base.n_images:
+            counts = counts_of({**subsets, **{(env, "test"): pool for env in names}})
         info = DatasetInfo(
             name=self.name,
-            variant={
-                **variant,
-                "label_noise": self.label_noise,
-                "pool_fraction": self.pool_fraction,
-                "val_fraction": self.val_fraction,
-                **({} if self.shares is None else {"shares": list(self.shares)}),
-                **({} if not self.val_only else {"val_only": list(self.val_only)}),
-            },
+            variant=keys,
             base=base.name,
             evaluation=self.evaluation,
             data_seed=self.data_seed,
@@ -161,9 +167,7 @@ class SpuriousOptions(DatasetOptions):
             n_classes=n_classes,
             image=(channels, base.side, base.side),
             beyond=True,
-            counts=counts_of({**subsets, **{(env, "test"): pool for env in names}})
-            if base.n_images
-            else {},
+            counts=counts,
             content=base.content,
             class_names=tuple(class_names),
             val_from=drawn(self.val_fraction, self.split_seed),
@@ -173,7 +177,9 @@ class SpuriousOptions(DatasetOptions):
     def disagreement(self, given: Sequence[float]) -> dict[str, float]:
         """Map every environment to the probability that feature and label differ."""
         means = {environment_name(e): float(e) for e in [*given, *GRID]}
-        return means if self.e_means == "disagree" else {name: 1 - e for name, e in means.items()}
+        if self.e_means == "disagree":
+            return means
+        return {name: 1 - e for name, e in means.items()}
 
     def _dealt(
         self, n: int, names: Sequence[str]
@@ -181,7 +187,8 @@ class SpuriousOptions(DatasetOptions):
         """Deal n images to the pool and to train and val of each given environment."""
         order = np.random.default_rng(derive(self.data_seed, "deal")).permutation(n)
         n_pool = round(self.pool_fraction * n)
-        pool, remaining = order[:n_pool], order[n_pool:]
+        pool = order[:n_pool]
+        remaining = order[n_pool:]
         spared = {environment_name(e) for e in self.val_only}
         subsets: dict[tuple[str, str], np.ndarray] = {}
         for name, hand in zip(names, self._hands(remaining, len(names)), strict=True):
@@ -193,7 +200,8 @@ class SpuriousOptions(DatasetOptions):
                     f"the pool {n_pool}: one subset is empty; use fewer environments, more images "
                     "(dataset.base=mnist) or other fractions"
                 )
-            subsets[name, "val"], subsets[name, "train"] = val, train
+            subsets[name, "val"] = val
+            subsets[name, "train"] = train
         return pool, subsets
 
     def _hands(self, images: np.ndarray, n: int) -> list[np.ndarray]:
@@ -210,13 +218,16 @@ class SpuriousOptions(DatasetOptions):
 
 
 def given_environments(ratio: int, scale: int) -> list[float]:
-    """Compute e of the given environments: ``ratio * scale`` evenly spaced in [0.8, 0.9], ``scale``
-    in [0.1, 0.2].
+    """Compute e of the given environments.
+
+    These are ``ratio * scale`` evenly spaced in [0.8, 0.9], and ``scale`` in [0.1, 0.2].
 
     A group of one is the lower end of its range (the paper says so for the minority; the majority
     follows suit).
     """
-    return [*np.linspace(0.8, 0.9, ratio * scale).tolist(), *np.linspace(0.1, 0.2, scale).tolist()]
+    majority = np.linspace(0.8, 0.9, ratio * scale).tolist()
+    minority = np.linspace(0.1, 0.2, scale).tolist()
+    return [*majority, *minority]
 
 
 class SRCMNIST(SpuriousOptions):
@@ -236,16 +247,17 @@ class SRCMNIST(SpuriousOptions):
     scale: Count = None
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe` does.
+        """Describe the dataset as every ``DatasetOptions`` does.
 
-        With ``base=auto`` this is MNIST where it is on disk. Only ``download`` (or :meth:`build`)
+        With ``base=auto`` this is MNIST if it is on disk. Only ``download`` (or :meth:`build`)
         tries to fetch it, once per process and folder; every later call goes by the outcome.
         """
         return self._planned(absent_ok, download)[0]
 
     def build(self) -> Environments:
-        """Build the environments; MNIST is downloaded where ``base`` asks for it, it is absent and
-        a mirror answers.
+        """Build the environments.
+
+        MNIST is downloaded if ``base`` asks for it, it is absent and a mirror answers.
         """
         info, subsets = self._planned(absent_ok=False, download=True)
 
@@ -253,7 +265,8 @@ class SRCMNIST(SpuriousOptions):
         from dgbench.data.transforms.paint import two_channel_color
 
         base = load_base_images(self.base, expanded(self.data_dir), self.resolution)
-        labels, disagreement = (base.classes < 5).long(), self.disagreement(self._given()[0])
+        labels = (base.classes < 5).long()
+        disagreement = self.disagreement(self._given()[0])
         return painted(
             info, subsets, disagreement, base, labels, self.label_noise, two_channel_color
         )
@@ -272,10 +285,8 @@ class SRCMNIST(SpuriousOptions):
                 "dataset.given is null and dataset.ratio or dataset.scale too; set given, or both "
                 "others"
             )
-        return given_environments(self.ratio, self.scale), {
-            "ratio": self.ratio,
-            "scale": self.scale,
-        }
+        given = given_environments(self.ratio, self.scale)
+        return given, {"ratio": self.ratio, "scale": self.scale}
 
 
 def _function(value: Any) -> Any:
@@ -288,8 +299,7 @@ def _function(value: Any) -> Any:
 
 
 class SpuriousPictures(SpuriousOptions):
-    """C-Cats&Dogs, L-CIFAR10 (Hwang et al., 2024, section 4.2) and the next one: pictures with a
-    painted feature.
+    """C-Cats&Dogs, L-CIFAR10 (Hwang et al., 2024, section 4.2) and others: pictures with a feature.
 
     Classes of pictures are labels, replaced with probability ``label_noise``; a feature painted by
     the final label.
@@ -326,7 +336,7 @@ class SpuriousPictures(SpuriousOptions):
     ]
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; download nothing.
+        """Describe the dataset; download nothing.
 
         Which images cannot be decoded is known only after a first decoding; until then all are
         counted. The painter is assumed to leave the number of channels as it is.
@@ -345,10 +355,10 @@ class SpuriousPictures(SpuriousOptions):
 
         from dgbench.data.datasets.painted import painted
 
+        paint: Painter = self.paint  # or what Hydra makes a painter from
         try:
-            paint: Painter = (
-                instantiate(self.paint) if isinstance(self.paint, Mapping) else self.paint
-            )
+            if isinstance(self.paint, Mapping):
+                paint = instantiate(self.paint)
         except InstantiationException as error:
             reason = " ".join(str(error).split())
             raise ConfigError(

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from dgbench.data.description import DatasetInfo, unlike_published
 from dgbench.data.fetch.checksums import NOTES, SUFFIX, ChangedFile, Checksums, read_checksums
 from dgbench.data.fetch.fetching import (
     Archive,
+    DatasetSource,
     Fetched,
-    Source,
     fetch,
     fetching_command,
     listing,
@@ -36,34 +37,62 @@ ABOUT = """Download datasets, and look what is there.
 
   NAME ...           download datasets of conf/dataset
   list               what there is, what is on disk, what can be downloaded
-  verify [NAME ...]  compare what is on disk with what was published; without names, all that is there
+  verify [NAME ...]  compare what is on disk with what was published; without names, \
+all that is there
 """
 
 
-def table(data: Path, datasets: Mapping[str, Source]) -> str:
-    """Format one line per dataset: whether it is there, whether it can be downloaded, and its
-    license.
-    """
+def table(data: Path, datasets: Mapping[str, DatasetSource]) -> str:
+    """Format one line per dataset: whether it is there, how it can be had, and its license."""
+    rows = [("dataset", "folder", "there", "download", "license")]
     rows = [("dataset", "folder", "there", "download", "license")]
     for name, source in datasets.items():
+        there = "yes" if _is_present(source, data) else "no"
         download = "yes" if source.files else "by hand"
-        rows.append(
-            (
-                name,
-                source.folder,
-                "yes" if _is_present(source, data) else "no",
-                download,
-                source.license,
-            )
-        )
+        rows.append((name, source.folder, there, download, source.license))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    lines = []
+    for row in rows:
+        lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
+    return "\n".join(lines)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; return 0, or 1 with one line of explanation per dataset that cannot be
-    fetched or is wrong.
+    """Run the command, and return its code.
+
+    Returns:
+        0, or 1 with one line of explanation for each dataset that cannot be fetched or is wrong.
     """
+    options = _parser().parse_args(words)
+    unread = _unread(options)
+    if unread:
+        print(
+            f"dgbench: {unread} changes nothing here, see dgbench fetch --help; leave it out",
+            file=sys.stderr,
+        )
+        return 1
+    try:
+        datasets = sources()
+    except DgbenchError as error:
+        print(f"dgbench: {error}", file=sys.stderr)
+        return 1
+    if options.names[0] == "list":
+        print(table(options.to, datasets))
+        return 0
+    names = options.names
+    if names[0] == "verify":
+        names = names[1:] or _present(datasets, options.to)
+    if not names:
+        print(
+            f"dgbench: {options.to} holds nothing to verify; name the folder of datasets with --to",
+            file=sys.stderr,
+        )
+        return 1
+    done = [_fetch_or_verify(name, datasets, options) for name in names]
+    return 0 if all(done) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dgbench fetch",
         usage="%(prog)s NAME ... | list | verify [NAME ...] [options]",
@@ -85,77 +114,65 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--keep", action="store_true", help="keep the archives, in .fetch/NAME")
     parser.add_argument("--decode", action="store_true", help="verify: also decode every image")
-    options = parser.parse_args(words)
-    code = 0
+    return parser
+
+
+def _unread(options: argparse.Namespace) -> str:
+    """Find a typed word that changes nothing, or return no text."""
     verifies = options.names[0] == "verify"
     lists = options.names[0] == "list"
-    unread = {
-        "--keep": options.keep and (verifies or lists),
-        "--decode": options.decode and not verifies,
-        " ".join(options.names[1:]): lists and len(options.names) > 1,
-    }
-    for word, typed in unread.items():
-        if typed:
-            print(
-                f"dgbench: {word} changes nothing here, see dgbench fetch --help; leave it out",
-                file=sys.stderr,
-            )
-            return 1
+    if options.keep and (verifies or lists):
+        return "--keep"
+    if options.decode and not verifies:
+        return "--decode"
+    return " ".join(options.names[1:]) if lists else ""
+
+
+def _present(datasets: Mapping[str, DatasetSource], data: Path) -> list[str]:
+    """List the datasets on disk that have a source under their own name."""
+    names = []
+    for name, source in datasets.items():
+        if name == source.name and _is_present(source, data):
+            names.append(name)
+    return names
+
+
+def _fetch_or_verify(
+    name: str, datasets: Mapping[str, DatasetSource], options: argparse.Namespace
+) -> bool:
+    """Fetch or verify a dataset as the command asks; return whether nothing went wrong."""
     try:
-        datasets = sources()
-    except DgbenchError as error:
+        if name not in datasets:
+            raise ConfigError(
+                f"{name} has nothing to fetch; choose from {', '.join(datasets)}, or list"
+            )
+        if options.names[0] == "verify":
+            return shown(verify(datasets[name], options.to, decode=options.decode), name)
+        fetch(datasets[name], options.to, keep=options.keep)
+    except (DgbenchError, OSError) as error:
         print(f"dgbench: {error}", file=sys.stderr)
-        return 1
-    if lists:
-        print(table(options.to, datasets))
-        return 0
-    present = [
-        name
-        for name, source in datasets.items()
-        if name == source.name and _is_present(source, options.to)
-    ]
-    names = (options.names[1:] or present) if verifies else options.names
-    if not names:
-        print(
-            f"dgbench: {options.to} holds nothing to verify; name the folder of datasets with --to",
-            file=sys.stderr,
-        )
-        return 1
-    for name in names:
-        try:
-            if name not in datasets:
-                raise ConfigError(
-                    f"{name} has nothing to fetch; choose from {', '.join(datasets)}, or list"
-                )
-            if not verifies:
-                fetch(datasets[name], options.to, keep=options.keep)
-            elif not shown(verify(datasets[name], options.to, decode=options.decode), name):
-                code = 1
-        except (DgbenchError, OSError) as error:
-            print(f"dgbench: {error}", file=sys.stderr)
-            code = 1
-    return code
+        return False
+    return True
 
 
-def _is_present(source: Source, data: Path) -> bool:
+def _is_present(source: DatasetSource, data: Path) -> bool:
     folder = data / source.folder
     return folder.is_dir() and any(folder.iterdir())
 
 
-SHOWN = 10  # files of one kind that are named; the others are counted
+MOST_NAMED = 10  #: files of one kind that are named; the others are counted
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that was looked at."""
 
-    verdict: str  #: ``ok``, ``wrong``, or ``unverified`` where nothing is known to compare it with
+    verdict: str  #: ``ok``, ``wrong``, or ``unverified`` if nothing is known to compare it with
     text: str  #: what was found, in one line
 
 
-def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Finding]:
-    """Verify a dataset on disk as far as possible: its counts, its files, and the archives that it
-    came in.
+def verify(source: DatasetSource, data: Path, *, decode: bool = False) -> Iterator[Finding]:
+    """Verify a dataset on disk as far as possible: its counts, files, and archives.
 
     Args:
         source: the dataset.
@@ -169,8 +186,13 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
     keys = dataset_keys(source.name, data)
     yield from _counts(keys, f"conf/dataset/{source.name}.yaml")
     yield from _images(folder, decode, skipped=keys.get("on_bad_image") == "skip")
+    yield from _names_and_sizes(source, data)
+
+
+def _names_and_sizes(source: DatasetSource, data: Path) -> Iterator[Finding]:
+    """Compare the files and archives of a dataset with what was noted when it was downloaded."""
     note, fetched = noted(source, data)
-    listed = listing(folder)
+    listed = listing(data / source.folder)
     text = f"{listed.files} files, listing {listed.sha256}"
     if note is None:
         yield Finding(
@@ -190,7 +212,7 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
         yield Finding(
             "unverified", "no note of the checksums of its files: a changed byte cannot be seen"
         )
-    for archive in (archive for form in source.forms for archive in form.files):
+    for archive in chain.from_iterable(form.files for form in source.forms):
         file = data / ".fetch" / source.name / archive.name
         if file.is_file():
             yield _check_archive(archive, file)
@@ -201,9 +223,7 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
 
 
 def dataset_keys(name: str, data: Path) -> dict[str, Any]:
-    """Compose and resolve the configuration of a dataset with this folder of datasets, and return
-    its keys.
-    """
+    """Compose the configuration of a dataset in this folder of datasets, and return its keys."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
@@ -222,7 +242,8 @@ def _counts(keys: Mapping[str, Any], file: str) -> Iterator[Finding]:
         # without an image decoded; keys that others read are left out
         names = {*inspect.signature(get_class(keys["_target_"])).parameters, "_target_"}
         options = {key: value for key, value in keys.items() if key in names}
-        options |= {"published": None} if "published" in keys else {}
+        if "published" in keys:
+            options["published"] = None
         info: DatasetInfo = instantiate(options, _recursive_=False, _convert_="all").describe()
     except ChangedFile:  # all such files are named below
         yield Finding("unverified", "files were changed: their counts are not compared")
@@ -249,14 +270,14 @@ def _images(folder: Path, decode: bool, skipped: bool) -> Iterator[Finding]:
     if decode:
         reasons = _decoded(folder, [path for path in paths if path not in broken])
         broken |= {path: reason for path, reason in reasons if reason}
-    verdict, note = ("ok", "; left out of training") if skipped else ("wrong", "")
-    for path, reason in list(broken.items())[:SHOWN]:
+    verdict = "ok" if skipped else "wrong"
+    note = "; left out of training" if skipped else ""
+    for path, reason in list(broken.items())[:MOST_NAMED]:
         yield Finding(verdict, f"{path}: {reason}{note}")
-    if len(broken) > SHOWN:
-        yield Finding(
-            verdict,
-            f"... and {len(broken) - SHOWN} more of {len(broken)} images that cannot be read{note}",
-        )
+    if len(broken) > MOST_NAMED:
+        more = len(broken) - MOST_NAMED
+        text = f"... and {more} more of {len(broken)} images that cannot be read{note}"
+        yield Finding(verdict, text)
     if not decode and paths:
         yield Finding("unverified", f"{len(paths)} images are not decoded; --decode does")
     elif not broken and paths:
@@ -264,9 +285,7 @@ def _images(folder: Path, decode: bool, skipped: bool) -> Iterator[Finding]:
 
 
 def _decoded(folder: Path, paths: list[str]) -> list[tuple[str, str]]:
-    """Decode every image, and pair its path with the reason why it cannot be decoded, empty where
-    it can.
-    """
+    """Decode every image, and pair its path with why it cannot be decoded, empty if it can."""
     from dgbench.data.store.decoding import rgb
 
     def reason(path: str) -> tuple[str, str]:
@@ -277,18 +296,17 @@ def _decoded(folder: Path, paths: list[str]) -> list[tuple[str, str]]:
         return path, ""
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(
-            tqdm(pool.map(reason, paths), total=len(paths), unit="image", disable=None, leave=False)
-        )
+        reasons = pool.map(reason, paths)
+        return list(tqdm(reasons, total=len(paths), unit="image", disable=None, leave=False))
 
 
-def _contents(checksums: Checksums, source: Source) -> Iterator[Finding]:
+def _contents(checksums: Checksums, source: DatasetSource) -> Iterator[Finding]:
     """Read every file, and compare it with its checksum of the download."""
     faults = checksums.faults()
-    for path, fault in list(faults.items())[:SHOWN]:
+    for path, fault in list(faults.items())[:MOST_NAMED]:
         yield Finding("wrong", f"{path} {fault}; dgbench fetch {source.name} gets it again")
-    if len(faults) > SHOWN:
-        yield Finding("wrong", f"... and {len(faults) - SHOWN} more of {len(faults)} files")
+    if len(faults) > MOST_NAMED:
+        yield Finding("wrong", f"... and {len(faults) - MOST_NAMED} more of {len(faults)} files")
     if not faults:
         yield Finding("ok", f"{len(checksums.digests)} files have the checksums of the download")
 
@@ -330,8 +348,9 @@ def shown(findings: Iterator[Finding], name: str) -> bool:
 
 
 def command() -> None:
-    """Run the words of the command line, and exit with their code; Ctrl-C and SIGTERM print one
-    line.
+    """Run the words of the command line, and exit with their code.
+
+    Ctrl-C and SIGTERM print one line.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -21,10 +21,19 @@ from tqdm import tqdm
 
 from dgbench.errors import DataError
 
-CHUNK = 1 << 20
-# an archive of images that declares more than this times its own size is no archive of images
+CHUNK_BYTES = 1 << 20
+#: an archive of images that declares more than this times its own size is no archive of images ...
 GROWTH = 100
-SMALL = 1 << 20  # ... unless it declares no more than this
+SMALL_BYTES = 1 << 20  #: ... unless it declares no more than this
+#: what a broken archive raises
+BROKEN = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+)
 
 
 def extract(archive: Path, target: Path) -> int:
@@ -42,14 +51,14 @@ def extract(archive: Path, target: Path) -> int:
             short or corrupt.
     """
     target.mkdir(parents=True, exist_ok=True)
-    limit = max(SMALL, GROWTH * archive.stat().st_size)
+    limit = max(SMALL_BYTES, GROWTH * archive.stat().st_size)
     free = shutil.disk_usage(target).free
-    declared = files = 0
+    declared = 0
+    files = 0
     members = _zip(archive) if _is_zip(archive) else _tar(archive)
+    title = f"unpacking {archive.name}"
     try:
-        for name, size, source in tqdm(
-            members, desc=f"unpacking {archive.name}", unit="file", disable=None, leave=False
-        ):
+        for name, size, source in tqdm(members, desc=title, unit="file", disable=None, leave=False):
             path = _inside(target, name, archive)
             if path is None:
                 continue
@@ -71,14 +80,7 @@ def extract(archive: Path, target: Path) -> int:
             with source as opened, path.open("wb") as out:
                 _copy(opened, out, size, archive)
             files += 1
-    except (
-        zipfile.BadZipFile,
-        tarfile.TarError,
-        EOFError,
-        zlib.error,
-        lzma.LZMAError,
-        NotImplementedError,
-    ) as error:
+    except BROKEN as error:
         raise DataError(
             f"{archive} is cut short or corrupt ({error}); delete it and fetch it again"
         ) from error
@@ -89,12 +91,13 @@ def extract(archive: Path, target: Path) -> int:
     return files
 
 
-Member = tuple[str, int, "IO[bytes] | None"]  # name, declared size, content; None for a folder
+Member = tuple[str, int, "IO[bytes] | None"]  #: name, declared size, content; None for a folder
 
 
 def _is_zip(archive: Path) -> bool:
-    """Return whether it is a zip from its first bytes on: ``zipfile`` also accepts a tar with a zip
-    near its end.
+    """Return whether an archive is a zip from its first bytes on.
+
+    ``zipfile`` also accepts a tar with a zip near its end.
     """
     with archive.open("rb") as opened:
         return opened.read(2) == b"PK" and zipfile.is_zipfile(archive)
@@ -110,7 +113,8 @@ def _zip(archive: Path) -> Iterator[Member]:
                 )
             if info.flag_bits & 1:
                 raise DataError(f"{archive} is encrypted; unpack it by hand")
-            yield info.filename, info.file_size, None if info.is_dir() else opened.open(info)
+            content = None if info.is_dir() else opened.open(info)
+            yield info.filename, info.file_size, content
 
 
 def _tar(archive: Path) -> Iterator[Member]:
@@ -128,18 +132,14 @@ def _tar(archive: Path) -> Iterator[Member]:
 
 
 def _inside(target: Path, name: str, archive: Path) -> Path | None:
-    """Return the path that a member is unpacked to, None for one that is left out; refuse paths out
-    of the target.
+    """Return the path that a member is unpacked to, or None for one that is left out.
+
+    Paths out of the target are refused.
     """
     parts = PurePosixPath(name).parts
-    if (
-        not name
-        or "\\" in name
-        or "\0" in name
-        or name.startswith("/")
-        or ".." in parts
-        or ":" in name.split("/")[0]
-    ):
+    unusual = not name or "\\" in name or "\0" in name
+    absolute = name.startswith("/") or ":" in name.split("/")[0]
+    if unusual or absolute or ".." in parts:
         raise DataError(
             f"{archive} holds the path {name!r}, which leads out of the folder; do not trust it"
         )
@@ -148,7 +148,10 @@ def _inside(target: Path, name: str, archive: Path) -> Path | None:
 
 def _copy(source: IO[bytes], out: IO[bytes], size: int, archive: Path) -> None:
     remaining = size
-    while remaining and (chunk := source.read(min(CHUNK, remaining))):
+    while remaining:
+        chunk = source.read(min(CHUNK_BYTES, remaining))
+        if not chunk:
+            break
         out.write(chunk)
         remaining -= len(chunk)
     if remaining or source.read(1):  # the read to the end also makes zipfile check its checksum

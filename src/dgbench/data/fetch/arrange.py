@@ -1,5 +1,4 @@
-"""Bringing unpacked archives into environment/class/image, where their makers lay them out
-otherwise.
+"""Bringing unpacked archives into environment/class/image, if their makers lay them out otherwise.
 
 A row of a table of the Hugging Face hub is one image: ``image`` holds its file in ``bytes``, which
 is written as it is; other columns say what it shows.
@@ -69,7 +68,8 @@ def terra_incognita(folder: Path) -> None:
     Raises:
         DataError: annotations or images are missing.
     """
-    images, annotations = folder / "eccv_18_all_images_sm", folder / "eccv_18_annotation_files"
+    images = folder / "eccv_18_all_images_sm"
+    annotations = folder / "eccv_18_annotation_files"
     lists = sorted(annotations.glob("*.json"))
     if not lists or not images.is_dir():
         raise DataError(
@@ -80,19 +80,17 @@ def terra_incognita(folder: Path) -> None:
     for file in lists:
         content = json.loads(file.read_text())
         classes = {entry["id"]: entry["name"] for entry in content["categories"]}
-        places = {
-            entry["id"]: (str(entry["location"]), entry["file_name"]) for entry in content["images"]
-        }
+        places = {}
+        for entry in content["images"]:
+            places[entry["id"]] = (str(entry["location"]), entry["file_name"])
         for entry in content["annotations"]:
             place, name = places.get(entry["image_id"], ("", ""))
             label = classes[entry["category_id"]]
             if place in TERRA_PLACES and label in TERRA_CLASSES:
                 chosen.add((place, label, name))
     for place, label, name in sorted(chosen):
-        source, link = (
-            images / Path(name).name,
-            folder / f"location_{place}" / label / Path(name).name,
-        )
+        source = images / Path(name).name
+        link = folder / f"location_{place}" / label / Path(name).name
         if not source.is_file():
             raise DataError(f"{source} is missing; fetch terra_incognita again")
         link_or_copy(source, link)
@@ -101,8 +99,9 @@ def terra_incognita(folder: Path) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Link a file under a second name, in a folder that is made if need be; copy it where there are
-    no links.
+    """Link a file under a second name, or copy it if there are no links.
+
+    Its folder is made if need be.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -111,18 +110,19 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-BATCH = 1000  # rows
-PNG = b"\x89PNG"
-# value of WILDS's column ``split``: 0 train, 1 validation in the training hospitals, 2 test, 3
-# validation elsewhere
-SPLITS = {"train": 0, "validation": 1, "test": 2}
+BATCH_ROWS = 1000
+PNG_SIGNATURE = b"\x89PNG"
+#: value of WILDS's column ``split``: 0 train, 1 validation in the training hospitals, 2 test, 3
+#: validation elsewhere
+CAMELYON_SPLITS = {"train": 0, "validation": 1, "test": 2}
 CAMELYON_COLUMNS = ("image", "patient", "node", "x_coord", "y_coord", "label", "slide", "center")
 VALIDATION_HOSPITAL = 1
 
 
 def domains(folder: Path) -> None:
-    """Write images with the columns ``domain`` and ``label`` to ``DOMAIN/CLASS/00000.jpg`` (or
-    png), numbered by row.
+    """Write images with the columns ``domain`` and ``label`` to ``DOMAIN/CLASS/00000.jpg`` or png.
+
+    They are numbered by row.
 
     Args:
         folder: holds the tables, ``*.parquet``; afterwards one folder for each domain.
@@ -133,16 +133,14 @@ def domains(folder: Path) -> None:
     number = 0
     for file in _tables(folder):
         opened = _opened(file, ("image", "domain", "label"))
-        names = {column: _class_names(opened, column) for column in ("domain", "label")}
+        domain_names = _class_names(opened, "domain")
+        label_names = _class_names(opened, "label")
         for row in _rows(file, opened, ("image", "domain", "label")):
-            parts = [
-                _plain(names[column].get(row[column], row[column]), file)
-                for column in ("domain", "label")
-            ]
+            domain = _plain(domain_names.get(row["domain"], row["domain"]), file)
+            label = _plain(label_names.get(row["label"], row["label"]), file)
             content = row["image"]["bytes"]
-            path = folder.joinpath(
-                *parts, f"{number:05d}{'.png' if content.startswith(PNG) else '.jpg'}"
-            )
+            ending = "png" if content.startswith(PNG_SIGNATURE) else "jpg"
+            path = folder / domain / label / f"{number:05d}.{ending}"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
             number += 1
@@ -150,8 +148,9 @@ def domains(folder: Path) -> None:
 
 
 def camelyon17(folder: Path) -> None:
-    """Arrange Camelyon17-WILDS as WILDS lays it out: ``metadata.csv``, and
-    ``patches/patient_004_node_4/...png``.
+    """Arrange Camelyon17-WILDS as WILDS lays it out.
+
+    That is ``metadata.csv`` and ``patches/patient_004_node_4/...png``.
 
     Args:
         folder: holds ``train-*.parquet``, ``validation-*.parquet`` and ``test-*.parquet``, with the
@@ -168,11 +167,12 @@ def camelyon17(folder: Path) -> None:
         )
         for file in _tables(folder):
             for row in _rows(file, _opened(file, CAMELYON_COLUMNS), CAMELYON_COLUMNS):
-                node, x, y, tumor, slide, center = (
-                    int(row[column]) for column in CAMELYON_COLUMNS[2:]
-                )
+                numbers = [int(row[column]) for column in CAMELYON_COLUMNS[2:]]
+                node, x, y, tumor, slide, center = numbers
                 patient = f"{int(row['patient']):03d}"
-                split = 3 if center == VALIDATION_HOSPITAL else SPLITS[file.name.split("-")[0]]
+                split = CAMELYON_SPLITS[file.name.split("-")[0]]
+                if center == VALIDATION_HOSPITAL:
+                    split = 3
                 table.writerow([number, patient, node, x, y, tumor, slide, center, split])
                 place = f"patient_{patient}_node_{node}"
                 path = folder / "patches" / place / f"patch_{place}_x_{x}_y_{y}.png"
@@ -212,7 +212,7 @@ def _rows(
     import pyarrow as pa
 
     try:
-        for batch in opened.iter_batches(BATCH, columns=list(columns)):
+        for batch in opened.iter_batches(BATCH_ROWS, columns=list(columns)):
             yield from batch.to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise _broken(file, error) from error
@@ -226,25 +226,22 @@ def _broken(file: Path, error: Exception) -> DataError:
 
 
 def _class_names(opened: pyarrow.parquet.ParquetFile, column: str) -> dict[Any, str]:
-    """Read each class's name by its number, as the hub's library notes it in a table; empty for a
-    column of names.
+    """Read each class's name by its number, as the hub's library notes it in a table.
+
+    A column of names has no such note.
     """
     metadata = json.loads((opened.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
-    return dict(
-        enumerate(metadata.get("info", {}).get("features", {}).get(column, {}).get("names") or [])
-    )
+    features = metadata.get("info", {}).get("features", {})
+    names = features.get(column, {}).get("names") or []
+    return dict(enumerate(names))
 
 
 def _plain(name: Any, file: Path) -> str:
     """Check that a name may become that of a folder, and return it."""
-    if (
-        not isinstance(name, str)
-        or not name
-        or name.startswith(".")
-        or {"/", "\\", "\0"} & set(name)
-    ):
+    is_text = isinstance(name, str) and name != ""
+    if not is_text or name.startswith(".") or {"/", "\\", "\0"} & set(name):
         raise DataError(
             f"{file.name} calls a domain or class {name!r}, which is no name of a folder; do not "
             "trust it"
         )
-    return name
+    return str(name)

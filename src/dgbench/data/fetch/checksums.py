@@ -1,9 +1,8 @@
-"""Checksums of the files of a downloaded dataset, noted when they arrived and compared where they
-are read.
+"""Checksums of the files of a downloaded dataset: noted on arrival, compared on reading.
 
 The note of ``data/PACS`` is ``data/.fetch/pacs.sha256``: lines as of ``sha256sum``, which checks
-them too, with paths below the folder of datasets. Nothing is said of files without a note: those
-that a user brought.
+them too, with paths below the folder of datasets. Files without a note, those that a user brought,
+are not compared.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from dgbench.errors import DataError
 from dgbench.phases import tracked
 from dgbench.records.files import open_regular, read_regular, write_whole
 
-NOTES, SUFFIX = ".fetch", ".sha256"
+NOTES = ".fetch"  #: folder of the notes, in that of datasets
+SUFFIX = ".sha256"  #: of a note
 DEPTH = 4  #: folders from the one that a dataset reads up to the one that was downloaded
 PART_BYTES = 2**20  #: of a file that are read at once
-TOGETHER = 256  #: files whose checksums are computed at once
+FILES_AT_ONCE = 256  #: whose checksums are computed
 
 
 class ChangedFile(DataError):
@@ -45,8 +45,9 @@ class Checksums:
         return self.note.parent.parent
 
     def check(self, file: str | Path, opened: BinaryIO) -> None:
-        """Compare an open file, and go back to its beginning; a file that is not in the note is not
-        read.
+        """Compare an open file, and go back to its beginning.
+
+        A file that is not in the note is not read.
 
         Raises:
             ChangedFile: it was changed.
@@ -75,9 +76,7 @@ class Checksums:
         return self.digests.get(str(file).removeprefix(f"{self.data}/"))
 
     def faults(self) -> dict[str, str]:
-        """Read all files, and return what is wrong with each that is missing or was changed, by its
-        path.
-        """
+        """Read all files, and return what is wrong with those missing or changed, by path."""
         title = f"comparing the files of {self.note.stem}"
         total = len(self.digests)
         faults: dict[str, str] = {}
@@ -114,10 +113,10 @@ def _paths_below(folder: Path) -> Iterator[str]:
 
 
 def _digests_of(folder: Path, paths: list[str]) -> Iterator[tuple[str, str | None]]:
-    """Pair paths below a folder with the sha256 of the files, None where a file cannot be read."""
-    remaining = iter(paths)
+    """Pair paths below a folder with the sha256 of the files, None if a file cannot be read."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        while part := list(islice(remaining, TOGETHER)):
+        for first in range(0, len(paths), FILES_AT_ONCE):
+            part = paths[first : first + FILES_AT_ONCE]
             digests = pool.map(lambda path: _digest(folder / path), part)
             yield from zip(part, digests, strict=True)
 
@@ -132,14 +131,17 @@ def _digest(file: Path) -> str | None:
 
 def _sha256(opened: BinaryIO) -> str:
     digest = hashlib.sha256()
-    while part := opened.read(PART_BYTES):
+    part = opened.read(PART_BYTES)
+    while part:
         digest.update(part)
+        part = opened.read(PART_BYTES)
     return digest.hexdigest()
 
 
 def checksums_of(root: Path) -> Checksums | None:
-    """Find the checksums of the download that a folder lies in, or is; None for one that was not
-    downloaded.
+    """Find the checksums of the download that a folder lies in, or is.
+
+    None is returned for a folder that was not downloaded.
     """
     for folder in islice((root, *root.parents), DEPTH):
         notes = folder.parent / NOTES
@@ -152,7 +154,7 @@ def checksums_of(root: Path) -> Checksums | None:
 
 
 def read_checksums(note: Path) -> Checksums | None:
-    """Read a note of checksums; None where there is none."""
+    """Read a note of checksums, or return None if there is none."""
     try:
         stat = note.stat()
         return _read(note, stat.st_size, stat.st_mtime_ns)
@@ -162,8 +164,9 @@ def read_checksums(note: Path) -> Checksums | None:
 
 @lru_cache(maxsize=4)
 def _read(note: Path, size: int, changed: int) -> Checksums:
-    """Read a note; size and time are arguments so that what was read holds for an unchanged one
-    only.
+    """Read a note.
+
+    Size and time are arguments so that the cached note holds for an unchanged file only.
     """
     digests: dict[str, str] = {}
     for line in read_regular(note).decode("utf-8", "surrogateescape").split("\n"):

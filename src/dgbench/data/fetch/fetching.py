@@ -1,5 +1,6 @@
-"""Getting one dataset, as the ``fetch:`` block of its ``conf/dataset`` says: downloaded, unpacked,
-arranged, noted.
+"""Getting one dataset, as the ``fetch:`` block of its ``conf/dataset`` describes.
+
+It is downloaded, unpacked, arranged and noted.
 
 The note, ``data/.fetch/NAME.json``, shows later, or on another machine, what changed. It is what
 :func:`listing` finds of the folder, and the sha256 of each archive. Names and sizes tell what is
@@ -18,6 +19,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,24 +44,21 @@ class Archive:
 
     urls: Sequence[str]  #: addresses of the same file, tried in order
     name: str  #: its name on disk
-    sha256: str | None = None  #: its checksum; None where no public source states one
+    sha256: str | None = None  #: its checksum; None if no public source states one
     md5: str | None = None  #: likewise
 
     @property
     def published(self) -> Mapping[str, str]:
         """Checksums that a public source states, by algorithm."""
-        return {
-            key: value
-            for key, value in (("sha256", self.sha256), ("md5", self.md5))
-            if value is not None
-        }
+        checksums = {"sha256": self.sha256, "md5": self.md5}
+        return {key: value for key, value in checksums.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
     """One form in which a dataset is handed out."""
 
-    #: archives, all unpacked into one place; none where it can only be had by hand
+    #: archives, all unpacked into one place; none if it can only be had by hand
     files: Sequence[Archive]
     #: folder in the archives that becomes the dataset's; empty for their whole content
     inner: str = ""
@@ -71,15 +70,15 @@ class Form:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(Form):
+class DatasetSource(Form):
     """How one dataset is got: in the form described here, or in another one."""
 
     name: str  #: of the dataset
     folder: str  #: what it becomes, below the data folder
-    #: other forms of the same images, tried in order where a file of the one before cannot be had
+    #: other forms of the same images, tried in order if a file of the one before cannot be had
     otherwise: Sequence[Form] = ()
     license: str = "not stated"  #: what its makers allow
-    manual: str = ""  #: what to do by hand, where that is needed or if the addresses have gone
+    manual: str = ""  #: what to do by hand, if that is needed or the addresses have gone
 
     @property
     def forms(self) -> tuple[Form, ...]:
@@ -87,7 +86,7 @@ class Source(Form):
         return (self, *self.otherwise)
 
     def by_hand(self, data: Path) -> str:
-        """Say in one line what a user can do without this program."""
+        """Describe in one line what a user can do without this program."""
         steps = " ".join(self.manual.split()) or "get it from its makers"
         return f"{steps.rstrip('.')}, so that its content lies in {data / self.folder}"
 
@@ -100,9 +99,7 @@ def fetching_command(name: str, data: Path) -> str:
 
 
 def command_into(name: str, root: Path) -> str | None:
-    """Write the command after which the images of a dataset lie in a folder; None where no command
-    does that.
-    """
+    """Write the command after which a dataset's images lie in a folder; None if none does that."""
     source = sources().get(name)
     if source is None:
         return None
@@ -112,9 +109,10 @@ def command_into(name: str, root: Path) -> str | None:
     return fetching_command(name, Path(*root.parts[: -len(parts)]))
 
 
-def sources(conf: Path = DATASETS) -> dict[str, Source]:
-    """Find every dataset that has a ``fetch:`` block in its configuration or in the one that it
-    builds on, by name.
+def sources(conf: Path = DATASETS) -> dict[str, DatasetSource]:
+    """Find the source of every dataset that has one, by name.
+
+    It is the ``fetch:`` block of its configuration, or of the one that it builds on.
 
     Datasets that are read from one folder share one source, named after the dataset whose block it
     is.
@@ -122,44 +120,40 @@ def sources(conf: Path = DATASETS) -> dict[str, Source]:
     Raises:
         ConfigError: a block with an unknown key, or without one that it needs.
     """
-    files = {
-        file.stem: yaml.safe_load(file.read_text()) or {} for file in sorted(conf.glob("*.yaml"))
-    }
-    blocks = {name: file["fetch"] for name, file in files.items() if file.get("fetch")}
-    originals = {
-        name: _source(conf / f"{name}.yaml", block)
-        for name, block in blocks.items()
-        if "like" not in block
-    }
+    files = {}
+    for file in sorted(conf.glob("*.yaml")):
+        files[file.stem] = yaml.safe_load(file.read_text()) or {}
+    blocks = {name: content["fetch"] for name, content in files.items() if content.get("fetch")}
+    originals = {}
+    for name, block in blocks.items():
+        if "like" not in block:
+            originals[name] = _source(conf / f"{name}.yaml", block)
     by_name = {}
-    for name, file in files.items():
-        bases = [
-            base
-            for base in file.get("defaults") or []
-            if isinstance(base, str) and base in originals
-        ]
+    for name, content in files.items():
+        bases = [base for base in content.get("defaults") or [] if isinstance(base, str)]
+        with_source = [base for base in bases if base in originals]
+        block = blocks.get(name)
         if name in originals:
             by_name[name] = originals[name]
-        elif block := blocks.get(name):
+        elif block:
             if list(block) != ["like"] or block["like"] not in originals:
                 raise ConfigError(
                     f"the fetch block of {conf / name}.yaml is not {{like: NAME}} of a dataset "
                     "that has one of its own"
                 )
             by_name[name] = originals[block["like"]]
-        elif bases:
-            by_name[name] = originals[bases[-1]]
+        elif with_source:
+            by_name[name] = originals[with_source[-1]]
     return by_name
 
 
-def _source(file: Path, block: Mapping[str, Any]) -> Source:
+def _source(file: Path, block: Mapping[str, Any]) -> DatasetSource:
     try:
         otherwise = [Form(**_keys(form, Form)) for form in block.get("otherwise") or []]
         if not all(form.files for form in otherwise):
             raise ValueError("a form in otherwise has no files")
-        return Source(
-            **{"name": file.stem, "files": [], **_keys(block, Source), "otherwise": otherwise}
-        )
+        keys = {"name": file.stem, "files": [], **_keys(block, DatasetSource)}
+        return DatasetSource(**{**keys, "otherwise": otherwise})
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"the fetch block of {file} cannot be read ({error}); see docs/how_to/fetching.md"
@@ -168,14 +162,14 @@ def _source(file: Path, block: Mapping[str, Any]) -> Source:
 
 def _keys(block: Mapping[str, Any], kind: type[Form]) -> dict[str, Any]:
     """Check the keys of a form, and build an :class:`Archive` of each of its files."""
-    if unknown := block.keys() - {field.name for field in fields(kind)}:
+    unknown = block.keys() - {field.name for field in fields(kind)}
+    if unknown:
         raise ValueError(f"key {sorted(unknown)[0]} is unknown")
     return {**block, "files": [Archive(**archive) for archive in block.get("files") or []]}
 
 
-def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -> Path:
-    """Download and unpack one dataset; where its folder is there, get what was changed since or is
-    missing again.
+def fetch(source: DatasetSource, data: Path, *, keep: bool = False, say: Say = print) -> Path:
+    """Download and unpack one dataset, or what was changed or is missing since.
 
     The folder appears under its name only when it is complete. Until then everything lies in
     ``data/.fetch/NAME``, where the next call continues. What was downloaded is noted in
@@ -193,10 +187,11 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
     Raises:
         DataError: it can only be had by hand, or something went wrong on the way.
     """
-    target, stage = data / source.folder, data / ".fetch" / source.name
+    target = data / source.folder
+    stage = data / ".fetch" / source.name
     checksum_note = data / NOTES / f"{source.name}{SUFFIX}"
     is_there = target.is_dir() and any(target.iterdir())
-    changed = _changed_files(source, data, checksum_note) if is_there else []
+    changed = _changed_files(source, checksum_note) if is_there else []
     if is_there and not changed:
         say(f"{source.name}: {target} is there, nothing to do")
         return target
@@ -211,66 +206,81 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
     with try_exclusive(stage.parent / f"{source.name}.lock") as locked:
         if not locked:
             raise DataError(f"another process is fetching {source.name} into {stage}; wait for it")
-        unpacked = stage / "unpacked"
-        shutil.rmtree(unpacked, ignore_errors=True)
-        try:
-            form, checksums = _downloaded(source, stage, say)
-            unpacked.mkdir()
-            for archive in form.files:
-                if form.unpack:
-                    extract(stage / archive.name, unpacked)
-                else:
-                    link_or_copy(stage / archive.name, unpacked / archive.name)
-            inner = unpacked / form.inner
-            if not inner.is_dir():
-                raise DataError(
-                    f"the archives of {source.name} hold no folder {form.inner}; correct "
-                    "fetch.inner"
-                )
-            if form.arrange:
-                module, _, name = form.arrange.rpartition(".")
-                getattr(importlib.import_module(module), name)(inner)
-            if changed:
-                _put_back(changed, inner, target, checksum_note)
-            else:
-                write_checksums(checksum_note, inner, source.folder)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if target.is_dir():  # an empty one
-                    target.rmdir()
-                inner.rename(target)
-        except DataError as error:
-            if not source.manual:
-                raise
-            raise DataError(f"{error}. Otherwise: {source.by_hand(data)}") from error
-        finally:
-            shutil.rmtree(unpacked, ignore_errors=True)
-            with suppress(OSError):  # unless something is left to continue with
-                stage.rmdir()
+        archives = _installed(source, data, changed, say)
         if not keep:
             shutil.rmtree(stage, ignore_errors=True)
-        compared = {archive.name: next(iter(archive.published), None) for archive in form.files}
-        listed = note(
-            source, data, {name: Fetched(checksums[name], compared[name]) for name in compared}
-        )
+        listed = note(source, data, archives)
         say(f"{source.name}: {listed.files} files in {target} (license: {source.license})")
     return target
 
 
-def _changed_files(source: Source, data: Path, note: Path) -> list[str]:
-    """List files, by their paths below the dataset's folder, that are not as they were downloaded."""
-    checksums = read_checksums(note)
+def _installed(
+    source: DatasetSource, data: Path, changed: Sequence[str], say: Say
+) -> dict[str, Fetched]:
+    """Put a dataset into its folder, or only its changed files, and return its archives by name."""
+    target = data / source.folder
+    stage = data / ".fetch" / source.name
+    checksum_note = data / NOTES / f"{source.name}{SUFFIX}"
+    unpacked = stage / "unpacked"
+    shutil.rmtree(unpacked, ignore_errors=True)
+    try:
+        form, checksums = _downloaded(source, stage, say)
+        inner = _arranged(form, source.name, stage, unpacked)
+        if changed:
+            _put_back(changed, inner, target, checksum_note)
+        else:
+            write_checksums(checksum_note, inner, source.folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_dir():  # an empty one
+                target.rmdir()
+            inner.rename(target)
+    except DataError as error:
+        if not source.manual:
+            raise
+        raise DataError(f"{error}. Otherwise: {source.by_hand(data)}") from error
+    finally:
+        shutil.rmtree(unpacked, ignore_errors=True)
+        with suppress(OSError):  # unless something is left to continue with
+            stage.rmdir()
+    archives = {}
+    for archive in form.files:
+        compared = next(iter(archive.published), None)
+        archives[archive.name] = Fetched(checksums[archive.name], compared)
+    return archives
+
+
+def _arranged(form: Form, name: str, stage: Path, unpacked: Path) -> Path:
+    """Unpack the archives of a dataset, arrange their content, and return its folder."""
+    unpacked.mkdir()
+    for archive in form.files:
+        if form.unpack:
+            extract(stage / archive.name, unpacked)
+        else:
+            link_or_copy(stage / archive.name, unpacked / archive.name)
+    inner = unpacked / form.inner
+    if not inner.is_dir():
+        raise DataError(f"the archives of {name} hold no folder {form.inner}; correct fetch.inner")
+    if form.arrange:
+        module, _, function = form.arrange.rpartition(".")
+        getattr(importlib.import_module(module), function)(inner)
+    return inner
+
+
+def _changed_files(source: DatasetSource, checksum_note: Path) -> list[str]:
+    """List the files that are not as they were downloaded, by path below the dataset's folder."""
+    checksums = read_checksums(checksum_note)
     if checksums is None:
         return []
     return [path.removeprefix(f"{source.folder}/") for path in checksums.faults()]
 
 
-def _put_back(changed: Sequence[str], arrived: Path, target: Path, note: Path) -> None:
+def _put_back(changed: Sequence[str], arrived: Path, target: Path, checksum_note: Path) -> None:
     """Replace files by those of a second download.
 
     Raises:
         DataError: one of these is another than in the first download; nothing was replaced.
     """
-    checksums = read_checksums(note)
+    checksums = read_checksums(checksum_note)
     for path in changed:
         digest = checksum(arrived / path) if (arrived / path).is_file() else None
         if checksums and digest != checksums.digests.get(f"{target.name}/{path}"):
@@ -283,12 +293,13 @@ def _put_back(changed: Sequence[str], arrived: Path, target: Path, note: Path) -
         os.replace(arrived / path, target / path)
 
 
-def _downloaded(source: Source, stage: Path, say: Say) -> tuple[Form, Mapping[str, str]]:
-    """Download the first form all of whose files can be had; return it, and the sha256 of each file
-    by its name.
+def _downloaded(source: DatasetSource, stage: Path, say: Say) -> tuple[Form, Mapping[str, str]]:
+    """Download the first form all of whose files can be had.
+
+    The form is returned, and the sha256 of each file by its name.
     """
     if source.otherwise:  # or each would be waited for without a network
-        need_answer(source.name, [url for form in source.forms for url in form.files[0].urls])
+        need_answer(source.name, list(chain.from_iterable(f.files[0].urls for f in source.forms)))
     *earlier, last = source.forms
     for form in earlier:
         try:
@@ -320,8 +331,8 @@ class Fetched(NamedTuple):
 
     Args:
         sha256: its checksum.
-        compared: the published checksum that it was compared with, ``sha256`` or ``md5``; None
-            where none is published.
+        compared: the published checksum that it was compared with, ``sha256`` or ``md5``, or None
+            if none is published.
     """
 
     sha256: str
@@ -333,7 +344,7 @@ class Listing:
     """The files below a folder."""
 
     files: int  #: how many
-    bytes: int  #: of all of them
+    bytes: int  #: in all
     sha256: str  #: of their paths and sizes, sorted: one line ``SIZE PATH`` each
 
 
@@ -349,7 +360,7 @@ def listing(folder: Path) -> Listing:
     return Listing(len(sizes), sum(sizes.values()), digest)
 
 
-def note(source: Source, data: Path, archives: Mapping[str, Fetched]) -> Listing:
+def note(source: DatasetSource, data: Path, archives: Mapping[str, Fetched]) -> Listing:
     """Write a note of what was downloaded, and return the listing of the dataset's folder."""
     listed = listing(data / source.folder)
     content = {
@@ -360,9 +371,10 @@ def note(source: Source, data: Path, archives: Mapping[str, Fetched]) -> Listing
     return listed
 
 
-def noted(source: Source, data: Path) -> tuple[Listing | None, Mapping[str, Fetched]]:
-    """Read what :func:`note` wrote; None and no archives where it was fetched by hand, or the note
-    cannot be read.
+def noted(source: DatasetSource, data: Path) -> tuple[Listing | None, Mapping[str, Fetched]]:
+    """Read what :func:`note` wrote.
+
+    None and no archives are returned if it was fetched by hand, or the note cannot be read.
     """
     try:
         content = json.loads((data / ".fetch" / f"{source.name}.json").read_text())

@@ -1,7 +1,7 @@
 """A large uint8 array on disk that is made once, in parallel, and can be made in several goes.
 
-Every chunk of it is checked when it is first used, loaded or mapped. One that is damaged is named
-and made again.
+Every chunk is checked when it is first used, loaded or mapped. One that is damaged is named and
+made again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ log = logging.getLogger(__name__)
 
 Produce = Callable[[int, int], tuple[np.ndarray, Any]]
 Note = tuple[int, int, Any]  #: first row of a chunk, its checksum, and what ``produce`` noted
-DATA, PROGRESS, COMPLETE = "data.uint8", "progress.jsonl", "complete.jsonl"
+DATA = "data.uint8"
+PROGRESS = "progress.jsonl"
+COMPLETE = "complete.jsonl"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class CachedArray:
     """
 
     def __init__(self, recipe: _Recipe, notes: list[Note]) -> None:
-        self._recipe, self.notes = recipe, notes
+        self._recipe = recipe
+        self.notes = notes
         self._mending = threading.Lock()
 
     @property
@@ -102,9 +105,7 @@ class CachedArray:
         return array
 
     def check(self, array: np.ndarray, number: int) -> None:
-        """Check a chunk of the array in memory; make it again, here and on disk, where it is
-        damaged.
-        """
+        """Check a chunk of the array in memory, and make a damaged one again, here and on disk."""
         first, checksum, _ = self.notes[number]
         rows = self._recipe.rows_of(first)
         if zlib.crc32(array[rows].data) == checksum:
@@ -145,7 +146,8 @@ class MappedArray:
     """
 
     def __init__(self, cached: CachedArray, array: np.ndarray) -> None:
-        self.array, self._cached = array, cached
+        self.array = array
+        self._cached = cached
         self._firsts = np.array([first for first, _, _ in cached.notes], dtype=np.int64)
         self._unchecked = np.ones(len(self._firsts), dtype=bool)
 
@@ -179,8 +181,7 @@ def cached_array(
     title: str | None,
     unit: str = "images",
 ) -> CachedArray:
-    """Open the array in ``folder``, or make it by ``produce`` where it is not there yet, or not
-    whole.
+    """Open the array in ``folder``, or make what is missing there by ``produce``.
 
     Processes that want the same array at once wait for the first one; one that dies leaves its
     chunks to the next.
@@ -227,7 +228,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def notes_of(folder: Path) -> list[Note]:
-    """Read the notes of a complete array, in the order of its rows; empty where it is not complete."""
+    """Read the notes of an array in the order of its rows, none if it is not complete."""
     return _notes(folder / COMPLETE) if is_complete(folder) else []
 
 
@@ -236,9 +237,7 @@ def _lock_file(folder: Path) -> Path:
 
 
 def _complete(recipe: _Recipe) -> tuple[CachedArray | None, str]:
-    """Open a complete array; None where there is none, or one of which parts are lost, and what is
-    lost.
-    """
+    """Open a complete array; return it, or None, and what is lost or damaged."""
     folder = recipe.folder
     if not is_complete(folder):
         return None, ""
@@ -246,12 +245,15 @@ def _complete(recipe: _Recipe) -> tuple[CachedArray | None, str]:
     notes = notes_of(folder)
     if not fault and [first for first, _, _ in notes] != list(recipe.starts()):
         fault = f"{COMPLETE} is damaged"
-    return (None if fault else CachedArray(recipe, notes)), fault
+    if fault:
+        return None, fault
+    return CachedArray(recipe, notes), ""
 
 
 def _size_fault(recipe: _Recipe) -> str:
-    """Describe a file of another size than the array's; empty where it has that size."""
-    data, size = recipe.folder / DATA, recipe.shape[0] * recipe.row_bytes
+    """Describe a file of another size than the array's, or return no text."""
+    data = recipe.folder / DATA
+    size = recipe.shape[0] * recipe.row_bytes
     if not data.is_file():
         return f"there is no {DATA}"
     present = data.stat().st_size
@@ -259,10 +261,12 @@ def _size_fault(recipe: _Recipe) -> str:
 
 
 def _make(recipe: _Recipe, workers: int, title: str | None, unit: str) -> list[Note]:
-    """Make what is missing of an array, and return the notes of all of it."""
-    folder, n = recipe.folder, recipe.shape[0]
-    data, progress = folder / DATA, folder / PROGRESS
-    notes = _kept(recipe)
+    """Make what is missing of an array, and return all of its notes."""
+    folder = recipe.folder
+    n = recipe.shape[0]
+    data = folder / DATA
+    progress = folder / PROGRESS
+    notes = _remaining_notes(recipe)
     missing = [first for first in recipe.starts() if first not in notes]
     _need_room(folder, len(missing) * recipe.chunk * recipe.row_bytes)
     if title:
@@ -295,12 +299,14 @@ def _make(recipe: _Recipe, workers: int, title: str | None, unit: str) -> list[N
     return [notes[first] for first in recipe.starts()]
 
 
-def _kept(recipe: _Recipe) -> dict[int, Note]:
-    """Read what an earlier start has made, or is left of a damaged array, by first row; begin its
-    progress anew.
+def _remaining_notes(recipe: _Recipe) -> dict[int, Note]:
+    """Read what an earlier start has made, or is left of a damaged array, by first row.
+
+    The progress of the array begins anew with it.
     """
     folder = recipe.folder
-    complete, progress = folder / COMPLETE, folder / PROGRESS
+    complete = folder / COMPLETE
+    progress = folder / PROGRESS
     with suppress(FileNotFoundError):
         os.replace(complete, progress)  # of a damaged one: it is no longer complete
     lost = not (folder / DATA).is_file()
@@ -312,7 +318,7 @@ def _kept(recipe: _Recipe) -> dict[int, Note]:
 
 
 def _need_room(folder: Path, needed: int) -> None:
-    """Refuse to begin where the disk has too little space, in bytes."""
+    """Refuse to begin if the disk has too little space, in bytes."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(
@@ -331,8 +337,9 @@ def _checksum(note: Sequence[Any]) -> int:
 
 
 def _notes(file: Path) -> list[Note]:
-    """Read the notes of a progress file in the order of rows, without lines that a crash tore or
-    that were changed.
+    """Read the notes of a progress file in the order of rows.
+
+    Lines that a crash tore or that were changed are left out.
     """
     notes: dict[int, Note] = {}
     with suppress(OSError):

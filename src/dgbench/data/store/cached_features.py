@@ -1,6 +1,4 @@
-"""Features in the place of images: what a frozen part of a network makes of every image, computed
-once.
-"""
+"""Features in the place of images: the output of a frozen part of a network, computed once."""
 
 from __future__ import annotations
 
@@ -16,15 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.containers import example_of
-from dgbench.data.datasets.image_table import DECODED
+from dgbench.data.datasets.image_table import DECODING_VERSION
 from dgbench.data.environments import Environments, EvalSet, Store
 from dgbench.data.store.array_cache import CachedArray, MappedArray, cached_array
 from dgbench.errors import ConfigError
 from dgbench.phases import phase
 
 log = logging.getLogger("dgbench")
-CHECKED = 16  # features of a file that are computed again before the others are believed
-CHUNK = 512  # features that are written, and checked, at once
+CHECKED_ROWS = 16  #: features of a file that are computed again before the others are believed
+CHUNK_ROWS = 512  #: features that are written, and checked, at once
 TITLE = "computing the frozen part of the network"
 
 
@@ -43,7 +41,7 @@ class CachedFeatures(Store):
         asked: the images that will be asked for; repetitions do not matter.
         gigabytes: largest size of the features.
         folder: where their file lies; None keeps them in memory only.
-        smaller: what a user can do where they are larger.
+        smaller: what a user can do if they are larger.
 
     Raises:
         ConfigError: the source augments, or the features are too large.
@@ -58,7 +56,9 @@ class CachedFeatures(Store):
         asked: Sequence[EvalSet],
         gigabytes: float,
         folder: Path | None,
-        smaller: str = "raise tuning.cache_gb, freeze more stages, or set tuning.cache_features=false",
+        smaller: str = (
+            "raise tuning.cache_gb, freeze more stages, or set tuning.cache_features=false"
+        ),
     ) -> None:
         if source.store.training_noise(np.random.default_rng(0), 1):
             raise ConfigError(
@@ -66,21 +66,24 @@ class CachedFeatures(Store):
                 "changes images at every step; set dataset.augment=none, or "
                 "tuning.cache_features=false"
             )
-        self.source, self._identity = source.store, source.info.identity()
-        self._frozen, self._at_once, self._folder = frozen, at_once, folder
+        self.source = source.store
+        self._identity = source.info.identity()
+        self._frozen = frozen
+        self._at_once = at_once
+        self._folder = folder
         self._dtype = example_of(frozen).dtype
         self._device = torch.device("cpu")
         self._features: Tensor | None = None
         self._mapped: MappedArray | None = None
         self._span = 1 + max(int(scored.indices.max()) for scored in asked)
-        self._keys = torch.unique(
-            torch.cat([self._key(scored.indices.cpu(), scored.feature) for scored in asked])
-        )
+        keys = [self._key(scored.indices.cpu(), scored.feature) for scored in asked]
+        self._keys = torch.unique(torch.cat(keys))
         self._row = torch.full((int(self._keys[-1]) + 1,), -1)
         self._row[self._keys] = torch.arange(len(self._keys))
         example, _ = self._computed(self._keys[:1])
         self.image = tuple(example.shape[1:])
-        self._feature_dtype, self._bytes = example.dtype, example.nbytes
+        self._feature_dtype = example.dtype
+        self._bytes = example.nbytes
         size = len(self._keys) * example.numel() * example.element_size() / 1e9
         if size > gigabytes:
             raise ConfigError(
@@ -91,16 +94,17 @@ class CachedFeatures(Store):
             folder.mkdir(parents=True, exist_ok=True)
 
     def _key(self, indices: Tensor, feature: Tensor | None) -> Tensor:
-        """Encode an image and what is painted on it as one number; numbers below ``_span`` are
-        images as they are.
+        """Encode an image and what is painted on it as one number.
+
+        Numbers below ``_span`` are images as they are.
         """
-        return (
-            indices if feature is None else indices + self._span * (1 + feature.to(indices.device))
-        )
+        if feature is None:
+            return indices
+        return indices + self._span * (1 + feature.to(indices.device))
 
     @torch.no_grad()
     def _computed(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute features and labels for keys that are all below ``_span``, or none of them."""
+        """Compute features and labels for keys that are all below ``_span``, or all above."""
         painted = None if keys[0] < self._span else keys // self._span - 1
         x, y = self.source.gather(keys % self._span, painted)
         return self._frozen(x.to(self._dtype)), y
@@ -115,7 +119,8 @@ class CachedFeatures(Store):
             else:
                 features, self._labels = self._in_memory()
                 self._features = features.to(device)
-            self._labels, self._row = self._labels.to(device), self._row.to(device)
+            self._labels = self._labels.to(device)
+            self._row = self._row.to(device)
             self._device = device
             self._frozen.cpu()
 
@@ -129,17 +134,16 @@ class CachedFeatures(Store):
         return torch.cat(features), torch.cat(labels)
 
     def _batches(self, keys: Tensor) -> list[Tensor]:
-        """Part sorted keys into those that are computed at once: images as they are, then painted
-        ones.
-        """
+        """Divide sorted keys into those computed at once: images as they are, then painted ones."""
         plain = int(torch.searchsorted(keys, self._span))
         size = self._at_once(example_of(self._frozen).device)
         parts = [*torch.split(keys[:plain], size), *torch.split(keys[plain:], size)]
         return [part for part in parts if len(part)]
 
     def _filed(self, folder: Path) -> tuple[Tensor, Tensor]:
-        """Map features from their file, and read their labels; compute what is missing, damaged or
-        of other images.
+        """Map features from their file, and read their labels.
+
+        What is missing, damaged or of other images is computed.
         """
         path = folder / f"features-{self._digest()}"
         cached, labels = self._opened(path)
@@ -154,32 +158,31 @@ class CachedFeatures(Store):
         def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
             # repairs come when the network may be elsewhere again
             self._frozen.to(self._computing_on)
-            parts = [self._computed(keys) for keys in self._batches(self._keys[first:end])]
-            features = torch.cat([part.cpu() for part, _ in parts]).contiguous()
-            labels = torch.cat([part.cpu() for _, part in parts])
+            feature_parts = []
+            label_parts = []
+            for keys in self._batches(self._keys[first:end]):
+                computed, true_labels = self._computed(keys)
+                feature_parts.append(computed.cpu())
+                label_parts.append(true_labels.cpu())
+            features = torch.cat(feature_parts).contiguous()
+            labels = torch.cat(label_parts)
             content = features.reshape(len(features), -1).view(torch.uint8).numpy()
             return content, {"labels": labels.tolist()}
 
-        cached = cached_array(
-            path,
-            (len(self._keys), self._bytes),
-            produce,
-            chunk=CHUNK,
-            workers=1,
-            title=TITLE,
-        )
-        labels = [label for _, _, note in cached.notes for label in note["labels"]]
-        return cached, torch.tensor(labels)
+        shape = (len(self._keys), self._bytes)
+        cached = cached_array(path, shape, produce, chunk=CHUNK_ROWS, workers=1, title=TITLE)
+        all_labels: list[int] = []
+        for _, _, note in cached.notes:
+            all_labels += note["labels"]
+        return cached, torch.tensor(all_labels)
 
     def _as_features(self, content: np.ndarray) -> Tensor:
         """View (n, bytes) of a file as the (n, ...) features that they are."""
         return torch.from_numpy(content).view(self._feature_dtype).view(-1, *self.image)
 
     def _agrees(self, cached: CachedArray, labels: Tensor) -> bool:
-        """Return whether some features and labels, all over the file, are those that are computed
-        now.
-        """
-        rows = np.unique(np.linspace(0, len(self._keys) - 1, CHECKED).astype(int))
+        """Return whether some features and labels, all over the file, are those computed now."""
+        rows = np.unique(np.linspace(0, len(self._keys) - 1, CHECKED_ROWS).astype(int))
         content = self._as_features(cached.mapped().check(rows)[rows])
         first = 0
         for keys in self._batches(self._keys[rows]):
@@ -193,7 +196,9 @@ class CachedFeatures(Store):
         return True
 
     def _digest(self) -> str:
-        content = hashlib.sha256(f"{self._identity} {self._dtype} {self.image} {DECODED}".encode())
+        content = hashlib.sha256(
+            f"{self._identity} {self._dtype} {self.image} {DECODING_VERSION}".encode()
+        )
         content.update(self._keys.numpy().tobytes())
         for name, value in self._frozen.state_dict().items():
             content.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
@@ -210,4 +215,5 @@ class CachedFeatures(Store):
             )
         if self._mapped:
             self._mapped.check(rows.cpu().numpy())
-        return self._features[rows.to(self._features.device)].to(self._device), self._labels[rows]
+        features = self._features[rows.to(self._features.device)]
+        return features.to(self._device), self._labels[rows]

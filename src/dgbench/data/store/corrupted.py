@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.data.datasets.splits import Section
+from dgbench.data.datasets.splits import CorruptedSection
 from dgbench.data.store.array_cache import cached_array, is_complete
 from dgbench.data.store.photographs import ImageStore, cores, resident
-from dgbench.data.transforms.corruptions import Chance, corrupt
-from dgbench.data.transforms.values import VERSION
+from dgbench.data.transforms.corruptions import RandomNumbers, corrupt
+from dgbench.data.transforms.values import CORRUPTION_VERSION
 from dgbench.phases import phase
 from dgbench.seeding import derive
 
 log = logging.getLogger(__name__)
 
-CHUNK_BYTES = 4 * 2**20  # of images corrupted at once; changing this changes the random numbers
+CHUNK_BYTES = 4 * 2**20  #: of images corrupted at once; changing this changes the random numbers
 CHUNK_IMAGES = 128
 
 
@@ -33,9 +33,8 @@ class CorruptedStore(ImageStore):
 
     The random numbers of a section depend on ``seed``, its name, its corruption and the severity,
     so its images are the same whichever process makes them, in however many goes. A file's name
-    holds a hash of all that decides its
-    content: the state of the clean images, which of them, corruption, severity, seed and the
-        version of the code.
+    holds a hash of all that decides its content: the state of the clean images, which images these
+    are, corruption, severity, seed and the version of the code.
 
     Args:
         clean: store of the images to corrupt.
@@ -53,7 +52,7 @@ class CorruptedStore(ImageStore):
     def __init__(
         self,
         clean: ImageStore,
-        sections: Sequence[Section],
+        sections: Sequence[CorruptedSection],
         *,
         severity: int,
         seed: int,
@@ -64,21 +63,21 @@ class CorruptedStore(ImageStore):
         workers: int | None,
         device_share: float,
     ) -> None:
-        self.clean, self.sections, self.severity, self.seed, self.side = (
-            clean,
-            list(sections),
-            severity,
-            seed,
-            side,
-        )
-        self.state, self.folder, self.kind = state, folder, kind
-        self.workers, self.device_share = workers or cores(), device_share
+        self.clean = clean
+        self.sections = list(sections)
+        self.severity = severity
+        self.seed = seed
+        self.side = side
+        self.state = state
+        self.folder = folder
+        self.kind = kind
+        self.workers = workers or cores()
+        self.device_share = device_share
         self.number = {section.name: i for i, section in enumerate(self.sections)}
-        ends = torch.tensor([len(section.positions) for section in self.sections]).cumsum(0)
-        self.ends, self.starts = ends, torch.cat([ends.new_zeros(1), ends[:-1]])
-        self.positions = torch.from_numpy(
-            np.concatenate([section.positions for section in self.sections])
-        )
+        positions = [section.positions for section in self.sections]
+        self.ends = torch.tensor(list(map(len, positions))).cumsum(0)
+        self.starts = torch.cat([self.ends.new_zeros(1), self.ends[:-1]])
+        self.positions = torch.from_numpy(np.concatenate(positions))
         self.bad: dict[int, str] = {}
         self.device = torch.device("cpu")
         self._stores: dict[int, ImageStore] = {}
@@ -89,13 +88,14 @@ class CorruptedStore(ImageStore):
         return np.arange(int(self.starts[i]), int(self.ends[i]))
 
     def prepare(self, indices: Tensor) -> None:
-        """Make the sections of these positions now, several at once, where they are not there yet."""
+        """Make the sections of these positions now, several at once, unless they are there."""
         self._prepare(torch.unique(self._section_of(indices.cpu())).tolist())
 
     def _prepare(self, numbers: Iterable[int]) -> None:
-        missing = [
-            i for i in numbers if self.sections[i].corruption is not None and i not in self._stores
-        ]
+        missing = []
+        for i in numbers:
+            if self.sections[i].corruption is not None and i not in self._stores:
+                missing.append(i)
         if not missing:
             return
         at_once = min(self.workers, len(missing))
@@ -103,11 +103,9 @@ class CorruptedStore(ImageStore):
         if new:
             n = sum(len(section.positions) for section in new)
             log.info("corrupting %d images, in %d sets, once: %s", n, len(new), self.folder)
+        threads = -(-self.workers // at_once)  # rounded up
         with single_threaded(), ThreadPoolExecutor(at_once) as pool:
-            futures = {
-                pool.submit(self._make, self.sections[i], -(-self.workers // at_once)): i
-                for i in missing
-            }
+            futures = {pool.submit(self._make, self.sections[i], threads): i for i in missing}
             try:
                 with phase("corrupting", len(futures), "sets", shown=bool(new)) as shown:
                     for future in as_completed(futures):
@@ -131,9 +129,8 @@ class CorruptedStore(ImageStore):
         self._prepare(present)
         if len(present) == 1:
             return self._rows(present[0], indices)
-        images = torch.empty(
-            len(indices), 3, self.side, self.side, dtype=torch.uint8, device=self.device
-        )
+        shape = (len(indices), 3, self.side, self.side)
+        images = torch.empty(shape, dtype=torch.uint8, device=self.device)
         sizes = np.empty((len(indices), 2), np.int64)
         for i in present:
             mask = numbers == i
@@ -150,27 +147,27 @@ class CorruptedStore(ImageStore):
             return self.clean.rows(self.positions[indices])
         return self._stores[i].rows(indices - self.starts[i])
 
-    def _purpose(self, section: Section) -> tuple[str | int, ...]:
+    def _purpose(self, section: CorruptedSection) -> tuple[str | int, ...]:
         return ("corruption", section.name, section.corruption or "", self.severity)
 
-    def _folder(self, section: Section) -> Path:
+    def _folder(self, section: CorruptedSection) -> Path:
         digest = hashlib.sha256(section.positions.tobytes())
-        digest.update(
-            repr((self.state, self.seed, *self._purpose(section), VERSION, self._chunk())).encode()
-        )
+        purpose = self._purpose(section)
+        content = (self.state, self.seed, *purpose, CORRUPTION_VERSION, self._chunk())
+        digest.update(repr(content).encode())
         return self.folder / f"{section.name}-severity{self.severity}-{digest.hexdigest()[:16]}"
 
     def _chunk(self) -> int:
         """Compute how many images are corrupted at once, with one generator."""
         return max(1, min(CHUNK_IMAGES, CHUNK_BYTES // (3 * self.side**2)))
 
-    def _make(self, section: Section, workers: int) -> ImageStore:
+    def _make(self, section: CorruptedSection, workers: int) -> ImageStore:
         corruption = section.corruption
         assert corruption is not None
         positions = torch.from_numpy(section.positions)
 
         def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
-            chance = Chance(derive(self.seed, *self._purpose(section), first))
+            chance = RandomNumbers(derive(self.seed, *self._purpose(section), first))
             clean, sizes = self.clean.rows(positions[first:end])
             images = corrupt(clean.cpu(), corruption, self.severity, chance)
             return images.numpy(), {"sizes": sizes.tolist(), "bad": []}
@@ -185,8 +182,9 @@ class CorruptedStore(ImageStore):
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Give threads that start in this block one core each from torch; without it, each would take
-    all of them.
+    """Give threads that start in this block one core each from torch.
+
+    Without it, each would take all cores.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,6 +1,4 @@
-"""From an image file to 8-bit RGB; docs/how_to/images.md has a table of what becomes of each kind
-of file.
-"""
+"""From an image file to 8-bit RGB; docs/how_to/images.md tells what becomes of each kind."""
 
 from __future__ import annotations
 
@@ -22,8 +20,10 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-WIDE = {"PNG", "PPM"}  # formats whose 16-bit gray some versions of Pillow open as mode I
-BITS, MEANING, WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value of the second
+WIDE = {"PNG", "PPM"}  #: formats whose 16-bit gray some versions of Pillow open as mode I
+TIFF_BITS = 258  #: tag of TIFF: bits of a pixel
+TIFF_MEANING = 262  #: tag of TIFF: what the values of a pixel mean
+WHITE_IS_ZERO = 0  #: a value of the latter
 
 
 def decode(
@@ -31,8 +31,9 @@ def decode(
     side: int,
     checksums: Checksums | None = None,
 ) -> tuple[np.ndarray, tuple[int, int]]:
-    """Decode an image to (3, side, side) uint8 RGB; return also height and width of the upright
-    picture in pixels.
+    """Decode an image to (3, side, side) uint8 RGB.
+
+    Height and width of the upright picture in pixels are returned too.
 
     It is resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's
     test transform.
@@ -46,17 +47,16 @@ def decode(
 
 
 def resized(image: Image.Image, height: int, width: int) -> Image.Image:
-    """Resize an image to this size in pixels; return the image itself where it has that size."""
-    return (
-        image
-        if image.size == (width, height)
-        else image.resize((width, height), Image.Resampling.BILINEAR)
-    )
+    """Resize an image to this size in pixels, or return the image itself if it has that size."""
+    if image.size == (width, height):
+        return image
+    return image.resize((width, height), Image.Resampling.BILINEAR)
 
 
 def rgb(file: str | Path, checksums: Checksums | None = None) -> Image.Image:
-    """Read an image file as 8-bit RGB, upright as its Exif tag says; of an animation, the first
-    frame.
+    """Read an image file as 8-bit RGB, upright as its Exif tag says.
+
+    An animation gives its first frame.
 
     Args:
         file: of the image.
@@ -105,14 +105,14 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _from_sixteen_bits(image: Image.Image) -> Image.Image:
-    """Scale gray to 8 bits, rounded (16 bits: value / 257); invert where white is zero.
+    """Scale gray to 8 bits, rounded (16 bits: value / 257), and invert it if white is zero.
 
     PIL would clip at 255.
     """
     tags = getattr(image, "tag_v2", {})  # of a TIFF
-    bits = tags.get(BITS, 16)
+    bits = tags.get(TIFF_BITS, 16)
     white = 2 ** int(bits[0] if isinstance(bits, tuple) else bits) - 1
     gray = (np.asarray(image).astype(np.uint32) * 255 + white // 2) // white
-    return Image.fromarray(
-        (255 - gray if tags.get(MEANING) == WHITE_IS_ZERO else gray).astype(np.uint8)
-    )
+    if tags.get(TIFF_MEANING) == WHITE_IS_ZERO:
+        gray = 255 - gray
+    return Image.fromarray(gray.astype(np.uint8))

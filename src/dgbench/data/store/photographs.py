@@ -32,9 +32,10 @@ from dgbench.errors import DataError, is_out_of_memory
 
 log = logging.getLogger(__name__)
 
-RAM_SHARE = 0.5  # of the memory that is free now, for images; what does not fit stays a mapped file
+RAM_SHARE = 0.5  #: of the memory that is free now, for images; more stays a mapped file
 CHUNK_BYTES = 16 * 2**20
-PART_BYTES = (8 * 2**20, 256 * 2**20)  # images augmented at once on a CPU (measured), and on others
+#: bytes of the images augmented at once on a CPU (measured), and on others
+PART_BYTES = (8 * 2**20, 256 * 2**20)
 
 
 class ImageStore(ABC):
@@ -48,8 +49,9 @@ class ImageStore(ABC):
 
     @abstractmethod
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
-        """Map (n,) positions to (n, 3, side, side) uint8 images and (n, 2) height and width of the
-        files in pixels.
+        """Map (n,) positions to (n, 3, side, side) uint8 images and sizes of their files.
+
+        The sizes are (n, 2), height and width in pixels.
         """
 
     def expect(self, coming: Iterable[Tensor]) -> None:  # noqa: B027
@@ -81,7 +83,10 @@ class ResidentStore(ImageStore):
         device_share: float,
         mapped: MappedArray | None = None,
     ) -> None:
-        self.images, self.sizes, self.bad, self.device_share = images, sizes, bad, device_share
+        self.images = images
+        self.sizes = sizes
+        self.bad = bad
+        self.device_share = device_share
         self._mapped = mapped
 
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
@@ -120,7 +125,8 @@ class FileStore(ImageStore):
     def expect(self, coming: Iterable[Tensor]) -> None:
         loader: DataLoader[Any] = DataLoader(
             self.files,
-            sampler=coming,  # type: ignore[arg-type]  # any iterable of keys; here a key is a tensor of positions
+            # any iterable of keys; here a key is a tensor of positions
+            sampler=coming,  # type: ignore[arg-type]
             batch_size=None,
             num_workers=self.workers,
         )
@@ -141,8 +147,7 @@ _Decoded = tuple[Tensor, Tensor] | str
 
 @dataclass(frozen=True)
 class _Files(Dataset[tuple[Tensor, _Decoded]]):
-    """Maps positions to themselves and their images and sizes, or to what is wrong with one of
-    them.
+    """Maps positions to themselves and their images and sizes, or to what is wrong with one.
 
     An error travels as text: a DataLoader's worker would wrap an exception into a page of
     traceback.
@@ -154,7 +159,8 @@ class _Files(Dataset[tuple[Tensor, _Decoded]]):
     checksums: Checksums | None
 
     def __getitem__(self, indices: Tensor) -> tuple[Tensor, _Decoded]:
-        images, sizes = [], []
+        images = []
+        sizes = []
         for i in indices.tolist():
             file = self.root / self.paths[i]
             try:
@@ -164,10 +170,8 @@ class _Files(Dataset[tuple[Tensor, _Decoded]]):
             except Exception as error:  # PIL raises whatever a broken file leads it to
                 if is_out_of_memory(error):
                     raise
-                return (
-                    indices,
-                    f"{file} cannot be decoded ({type(error).__name__}: {error}); fix or delete it",
-                )
+                reason = f"{type(error).__name__}: {error}"
+                return indices, f"{file} cannot be decoded ({reason}); fix or delete it"
             images.append(image)
             sizes.append(size)
         return indices, (torch.from_numpy(np.stack(images)), torch.tensor(sizes))
@@ -188,7 +192,7 @@ def image_store(
         table: the files.
         side: of the decoded images, in pixels.
         kind: ``ram``, ``file`` (memory-mapped), ``none`` (decode when asked) or ``auto``: ``ram``
-            where half of the free memory suffices, else ``file``.
+            if half of the free memory suffices, else ``file``.
         cache: folder of caches.
         workers: decoding threads; None is one per core. (Pillow frees the interpreter lock while it
             decodes and resizes, so threads use all cores, and need no fresh interpreters.)
@@ -202,53 +206,57 @@ def image_store(
         return FileStore(table, side, workers)
     shape = (len(table), 3, side, side)
     chunk = max(1, min(512, CHUNK_BYTES // (3 * side * side)))
-
     checksums = checksums_of(table.root)
 
     def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
         rows = np.zeros((end - first, *shape[1:]), np.uint8)
-        sizes, bad = [], []
+        sizes = []
+        bad = []
         for i in range(first, end):
             try:
                 rows[i - first], size = decode(table.root / table.paths[i], side, checksums)
             except ChangedFile:  # not to be left out either: it can be had again
                 raise
             except Exception as error:  # PIL raises whatever a broken file leads it to
-                if is_out_of_memory(
-                    error
-                ):  # no fault of the file, which would be left out from now on
+                # no fault of the file, which would be left out from now on
+                if is_out_of_memory(error):
                     raise
                 bad.append((i, f"{type(error).__name__}: {str(error).partition(' <_io.')[0]}"))
                 size = (side, side)
             sizes.append(size)
         return rows, {"sizes": sizes, "bad": bad}
 
-    folder, title = decoded_folder(table, side, cache), f"decoding {table.root.name}"
+    folder = decoded_folder(table, side, cache)
+    title = f"decoding {table.root.name}"
     done = cached_array(folder, shape, produce, chunk=chunk, workers=workers, title=title)
     return resident(done, kind, device_share)
 
 
 def resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore:
-    """Build a store over a complete cache, whose notes hold ``sizes`` and ``bad``; in memory or
-    mapped, by ``kind``.
+    """Build a store over a complete cache, in memory or mapped, by ``kind``.
+
+    The notes of the cache hold ``sizes`` and ``bad``.
     """
     in_ram = kind == "ram" or (kind == "auto" and np.prod(done.shape) <= RAM_SHARE * _free_memory())
     mapped = None if in_ram else done.mapped()
     images = torch.from_numpy(mapped.array if mapped else done.loaded())
-    sizes = np.array([size for _, _, note in done.notes for size in note["sizes"]])
-    bad = {i: reason for _, _, note in done.notes for i, reason in note["bad"]}
-    return ResidentStore(images, sizes, bad, device_share, mapped)
+    sizes: list[tuple[int, int]] = []
+    bad: dict[int, str] = {}
+    for _, _, note in done.notes:
+        sizes += note["sizes"]
+        bad.update(note["bad"])
+    return ResidentStore(images, np.array(sizes), bad, device_share, mapped)
 
 
 def cores() -> int:
     """Count the processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _free_memory() -> float:
-    """Read how many bytes can be taken without swapping; all of the memory where the system does
-    not say.
-    """
+    """Read how many bytes can be taken without swapping, or all if the system does not tell."""
     try:
         with open("/proc/meminfo") as lines:
             fields = dict(line.split(":") for line in lines)
@@ -278,37 +286,34 @@ class PhotographStore(Store):
         augmentation: Augmentation | None,
         plain: Tensor | None = None,
     ) -> None:
-        self.pixels, self.labels, self.augmentation, self.plain = (
-            pixels,
-            labels,
-            augmentation,
-            plain,
-        )
-        self.image, self.device = preprocessing.image, torch.device("cpu")
-        self.mean, self.std = (
-            torch.tensor(values, dtype=torch.float64).view(3, 1, 1)
-            for values in (preprocessing.mean, preprocessing.std)
-        )
+        self.pixels = pixels
+        self.labels = labels
+        self.augmentation = augmentation
+        self.plain = plain
+        self.image = preprocessing.image
+        self.device = torch.device("cpu")
+        self.mean = torch.tensor(preprocessing.mean, dtype=torch.float64).view(3, 1, 1)
+        self.std = torch.tensor(preprocessing.std, dtype=torch.float64).view(3, 1, 1)
 
     def over(self, pixels: ImageStore, positions: Tensor) -> PhotographStore:
-        """Build a store of changed copies of some images, which are normalized and augmented the
-        same way.
+        """Build a store of changed copies of some images, normalized and augmented the same way.
 
         Args:
             pixels: of n copies.
             positions: (n,) of the originals in this store.
         """
         copies = copy(self)
-        copies.pixels, copies.labels = pixels, self.labels[positions]
+        copies.pixels = pixels
+        copies.labels = self.labels[positions]
         copies.plain = None if self.plain is None else self.plain[positions]
         return copies
 
     def to(self, device: torch.device) -> None:
         self.device = device
         self.pixels.to(device)
-        self.labels, self.mean, self.std = (
-            values.to(device) for values in (self.labels, self.mean, self.std)
-        )
+        self.labels = self.labels.to(device)
+        self.mean = self.mean.to(device)
+        self.std = self.std.to(device)
         self.plain = None if self.plain is None else self.plain.to(device)
 
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -316,7 +321,9 @@ class PhotographStore(Store):
         return self._normalized(self._scaled(images)), self._labels(indices)
 
     def training_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-        return {"augmentation": self.augmentation.draw(rng, n)} if self.augmentation else {}
+        if self.augmentation is None:
+            return {}
+        return {"augmentation": self.augmentation.draw(rng, n)}
 
     def gather_for_training(
         self, indices: Tensor, noise: Mapping[str, np.ndarray]
@@ -325,18 +332,18 @@ class PhotographStore(Store):
             return self.gather(indices)
         images, sizes = self.pixels.rows(indices)
         uniform = noise["augmentation"]
-        plain = (
-            None if self.plain is None else self.plain[indices.to(self.device)].view(-1, 1, 1, 1)
-        )
+        plain = None
+        if self.plain is not None:
+            plain = self.plain[indices.to(self.device)].view(-1, 1, 1, 1)
         out = torch.empty(images.shape, dtype=torch.get_default_dtype(), device=self.device)
         step = max(1, PART_BYTES[self.device.type != "cpu"] // (4 * math.prod(self.image)))
         for first in range(0, len(images), step):
             part = slice(first, first + step)
             scaled = self._scaled(images[part])
             changed = self.augmentation(scaled, uniform[part], sizes[part])
-            out[part] = self._normalized(
-                changed if plain is None else torch.where(plain[part], scaled, changed)
-            )
+            if plain is not None:
+                changed = torch.where(plain[part], scaled, changed)
+            out[part] = self._normalized(changed)
         return out, self._labels(indices)
 
     def expect(self, coming: Iterable[Tensor]) -> None:

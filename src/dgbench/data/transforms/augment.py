@@ -1,5 +1,4 @@
-"""Random crops, flips and colors for whole minibatches, on the device, by random numbers that are
-given.
+"""Random crops, flips and colors for whole minibatches, on the device, by given random numbers.
 
 The operations and their random parameters are torchvision's ``RandomResizedCrop``,
 ``RandomHorizontalFlip``, ``ColorJitter`` and ``RandomGrayscale``, each image with its own
@@ -22,10 +21,10 @@ from torch.nn import functional as F
 
 from dgbench.data.transforms.values import AugmentationScheme
 
-TRIES = 10  # crops tried before the central one is taken (torchvision)
-# tries (area, aspect), place, flip, factors, order of factors, grayscale
+TRIES = 10  #: crops tried before the central one is taken (torchvision)
+#: numbers for an image: tries (area, aspect), place, flip, factors, order of factors, grayscale
 N_UNIFORM = 2 * TRIES + 2 + 1 + 4 + 4 + 1
-GRAY = (0.2989, 0.587, 0.114)  # of red, green, blue (torchvision)
+GRAY = (0.2989, 0.587, 0.114)  #: shares of red, green, blue (torchvision)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
 
@@ -36,14 +35,11 @@ class Augmentation:
         self.scheme = scheme
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Draw (n, N_UNIFORM) numbers, uniform in [0, 1): all the random numbers that n images
-        need.
-        """
+        """Draw (n, N_UNIFORM) numbers, uniform in [0, 1): all that n images need."""
         return rng.random((n, N_UNIFORM))
 
     def __call__(self, images: Tensor, uniform: np.ndarray, sizes: np.ndarray) -> Tensor:
-        """Augment (n, 3, H, W) images in [0, 1] with the numbers that were drawn for them; the
-        shape stays.
+        """Augment (n, 3, H, W) images in [0, 1] with the numbers that were drawn for them.
 
         Args:
             images: (n, 3, H, W) floats in [0, 1].
@@ -52,63 +48,56 @@ class Augmentation:
         """
         if self.scheme.crop_in == "square":
             sizes = np.full_like(sizes, images.shape[2:])
-        tries, place, flip, factors, order, gray = np.split(
-            uniform, np.cumsum([2 * TRIES, 2, 1, 4, 4]), axis=1
-        )
+        parts = np.split(uniform, np.cumsum([2 * TRIES, 2, 1, 4, 4]), axis=1)
+        tries, place, flip, factors, order, gray = parts
         boxes = self.boxes(tries.reshape(-1, TRIES, 2), place, sizes)
-        flipped = flip[:, 0] < self.scheme.flip
-        images = resized_crop(images, boxes / np.concatenate([sizes, sizes], axis=1), flipped)
+        shares = boxes / np.concatenate([sizes, sizes], axis=1)
+        images = resized_crop(images, shares, flip[:, 0] < self.scheme.flip)
         images = color_jitter(images, self.factors(factors), np.argsort(order, axis=1))
-        return _change_at(
-            images, gray[:, 0] < self.scheme.grayscale, lambda part: to_gray(part).expand_as(part)
-        )
+        grayed = gray[:, 0] < self.scheme.grayscale
+        return _change_at(images, grayed, lambda part: to_gray(part).expand_as(part))
 
     def boxes(self, tries: np.ndarray, place: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Compute the (n, 4) top, left, height and width of the crops, in pixels of ``sizes``, by
-        torchvision's rule.
+        """Compute the (n, 4) top, left, height and width of the crops, in pixels of ``sizes``.
 
-        Ten pairs of area and aspect are tried; the first that fits is placed at random, else the
-        central crop whose aspect is nearest to the allowed ones is taken.
+        The rule is torchvision's: ten pairs of area and aspect are tried; the first that fits is
+        placed at random; else the central crop of the nearest allowed aspect is taken.
         """
-        height, width = (sizes[:, i : i + 1].astype(np.float64) for i in (0, 1))
+        height = sizes[:, 0:1].astype(np.float64)
+        width = sizes[:, 1:2].astype(np.float64)
+        narrowest, widest = self.scheme.crop_aspect
         low, high = np.log(np.asarray(self.scheme.crop_aspect, np.float64))
         area = height * width * _scale_to(tries[..., 0], *self.scheme.crop_area)
         aspect = np.exp(_scale_to(tries[..., 1], low, high))
-        w, h = np.round(np.sqrt(area * aspect)), np.round(np.sqrt(area / aspect))
+        w = np.round(np.sqrt(area * aspect))
+        h = np.round(np.sqrt(area / aspect))
         fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
         first = fits.argmax(1)[:, None]
-        w, h = np.take_along_axis(w, first, 1), np.take_along_axis(h, first, 1)
-        top, left = (
-            np.floor(place[:, :1] * (height - h + 1)),
-            np.floor(place[:, 1:] * (width - w + 1)),
-        )
+        w = np.take_along_axis(w, first, 1)
+        h = np.take_along_axis(h, first, 1)
+        top = np.floor(place[:, :1] * (height - h + 1))
+        left = np.floor(place[:, 1:] * (width - w + 1))
         ratio = width / height
-        w_central = np.where(
-            ratio > self.scheme.crop_aspect[1], np.round(height * self.scheme.crop_aspect[1]), width
-        )
-        h_central = np.where(
-            ratio < self.scheme.crop_aspect[0], np.round(width / self.scheme.crop_aspect[0]), height
-        )
+        w_central = np.where(ratio > widest, np.round(height * widest), width)
+        h_central = np.where(ratio < narrowest, np.round(width / narrowest), height)
         central = [(height - h_central) // 2, (width - w_central) // 2, h_central, w_central]
         return np.where(fits.any(1)[:, None], np.hstack([top, left, h, w]), np.hstack(central))
 
     def factors(self, uniform: np.ndarray) -> np.ndarray:
-        """Map (n, 4) uniform numbers to factors of brightness, contrast and saturation and the
-        shift of the hue.
+        """Map (n, 4) uniform numbers to three factors and a shift.
+
+        The factors are those of brightness, contrast and saturation, the shift that of the hue.
         """
         spread = (self.scheme.brightness, self.scheme.contrast, self.scheme.saturation)
-        columns = [
-            _scale_to(uniform[:, i], max(0.0, 1 - value), 1 + value)
-            for i, value in enumerate(spread)
-        ]
-        return np.stack(
-            [*columns, _scale_to(uniform[:, HUE], -self.scheme.hue, self.scheme.hue)], axis=1
-        )
+        columns = []
+        for i, value in enumerate(spread):
+            columns.append(_scale_to(uniform[:, i], max(0.0, 1 - value), 1 + value))
+        columns.append(_scale_to(uniform[:, HUE], -self.scheme.hue, self.scheme.hue))
+        return np.stack(columns, axis=1)
 
 
 def resized_crop(images: Tensor, boxes: np.ndarray, flipped: np.ndarray) -> Tensor:
-    """Crop images, enlarge the crops to the images' size (bilinear) and mirror some of them, in a
-    single sampling.
+    """Crop images, enlarge the crops to the images' size and mirror some, in one bilinear sampling.
 
     Args:
         images: (n, 3, H, W).
@@ -126,12 +115,14 @@ def resized_crop(images: Tensor, boxes: np.ndarray, flipped: np.ndarray) -> Tens
 
 
 def _positions(start: Tensor, length: Tensor, n: int) -> Tensor:
-    """Compute the (k, n) coordinates to read along an axis of n pixels: -1 is the first pixel's
-    center, 1 the last's.
+    """Compute the (k, n) coordinates to read along an axis of n pixels.
+
+    -1 is the center of the first pixel, 1 that of the last.
 
     Nothing outside the crop is read, as if it had been cut out before it was resized.
     """
-    first, pixels = start[:, None] * n, length[:, None] * n
+    first = start[:, None] * n
+    pixels = length[:, None] * n
     centers = first + (torch.arange(n, device=start.device) + 0.5) * pixels / n - 0.5
     centers = torch.minimum(torch.maximum(centers, first), (first + pixels - 1).clamp(min=0))
     return centers * (2 / max(n - 1, 1)) - 1
@@ -146,7 +137,8 @@ def color_jitter(images: Tensor, factors: np.ndarray, order: np.ndarray) -> Tens
         order: (n, 4) permutation of 0..3: which change comes first, second, ...
     """
     changes = (brightness, contrast, saturation, hue)
-    idle = [np.all(factors[:, kind] == (0 if kind == HUE else 1)) for kind in range(4)]
+    neutral = (1, 1, 1, 0)  # the hue is shifted, the others are scaled
+    idle = [np.all(factors[:, kind] == neutral[kind]) for kind in range(4)]
     for place in range(4):
         for kind, change in enumerate(changes):
             chosen = order[:, place] == kind
@@ -163,34 +155,31 @@ def to_gray(images: Tensor) -> Tensor:
 
 
 def brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """Scale the distance of each image from black by ``factor`` (n, 1, 1, 1), and clamp to [0, 1]."""
+    """Scale each image's distance from black by ``factor`` (n, 1, 1, 1), in [0, 1]."""
     return (images * factor).clamp_(0, 1)
 
 
 def contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """Scale the distance of each image from its mean gray by ``factor`` (n, 1, 1, 1), and clamp to
-    [0, 1].
-    """
+    """Scale each image's distance from its mean gray by ``factor`` (n, 1, 1, 1) in [0, 1]."""
     return _away(images, to_gray(images).mean((1, 2, 3), keepdim=True), factor)
 
 
 def saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """Scale the distance of each image from its gray version by ``factor`` (n, 1, 1, 1), and clamp
-    to [0, 1].
-    """
+    """Scale each image's distance from its gray form by ``factor`` (n, 1, 1, 1) in [0, 1]."""
     return _away(images, to_gray(images), factor)
 
 
 def hue(images: Tensor, factor: Tensor) -> Tensor:
     """Turn the color wheel by ``factor`` (n, 1, 1, 1) turns; value and chroma stay."""
     red, green, blue = images.unbind(1)
-    value, chroma = images.amax(1), images.amax(1) - images.amin(1)
+    value = images.amax(1)
+    chroma = value - images.amin(1)
     safe = chroma.masked_fill(chroma == 0, 1)
-    sixths = torch.where(
-        value == red,
-        (green - blue) / safe,
-        torch.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
-    )
+    around_red = (green - blue) / safe
+    around_green = 2 + (blue - red) / safe
+    around_blue = 4 + (red - green) / safe
+    not_red = torch.where(value == green, around_green, around_blue)
+    sixths = torch.where(value == red, around_red, not_red)
     sixths += 6 * factor[:, 0]
     out = torch.empty_like(images)
     for channel, offset in enumerate((5, 3, 1)):

@@ -1,6 +1,7 @@
-"""The 15 corruptions of Hendrycks & Dietterich (2019), "Benchmarking Neural Network Robustness to
-Common Corruptions and Perturbations", section 4 and appendix A: batched functions of (n, 3, H, W)
-images in [0, 1], severity and :class:`Chance`.
+"""The 15 corruptions of Hendrycks & Dietterich (2019).
+
+"Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", section 4 and
+appendix A: batched functions of (n, 3, H, W) images in [0, 1], severity and :class:`RandomNumbers`.
 
 Parameters per severity, borders and truncation to whole gray levels are those of the authors'
 package for images of any size; ``tests/data/test_corruptions.py`` compares every one of them with
@@ -22,12 +23,11 @@ from PIL import Image
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from dgbench.data.transforms.values import NAMES
+from dgbench.data.transforms.values import CORRUPTION_NAMES
 
 
-class Chance:
-    """Draws from one generator, so that a corruption is a pure function of images, severity and
-    seed.
+class RandomNumbers:
+    """Draws from one generator, so a corruption is a pure function of images, severity and seed.
 
     Args:
         seed: of the generator; derive it with :func:`dgbench.seeding.derive`.
@@ -53,20 +53,18 @@ class Chance:
         return torch.poisson(rates, generator=self.generator)
 
 
-def gaussian_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def gaussian_noise(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Add normal noise to every channel, as it appears in low light."""
     return x + (0.08, 0.12, 0.18, 0.26, 0.38)[severity - 1] * chance.normal(*x.shape)
 
 
-def shot_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Draw each value as a Poisson count of photons, relative to the few photons of full
-    brightness.
-    """
+def shot_noise(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
+    """Draw each value as a Poisson count of photons, relative to the photons of full brightness."""
     photons = (60, 25, 12, 5, 3)[severity - 1]
     return chance.poisson(x * photons) / photons
 
 
-def impulse_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def impulse_noise(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Add salt and pepper: set single channel values to 0 or 1, as bit errors do."""
     share = (0.03, 0.06, 0.09, 0.17, 0.27)[severity - 1]
     hit = chance.uniform(0, 1, *x.shape) <= share
@@ -74,17 +72,16 @@ def impulse_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
     return x.where(~hit, salt.to(x.dtype))
 
 
-def defocus_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def defocus_blur(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Turn every point into a disk; draw nothing from ``chance``."""
     radius, softness = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))[severity - 1]
     return convolve(x, disk(radius, softness))
 
 
-def glass_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def glass_blur(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Simulate frosted glass: blur, copy each pixel from close by, blur again."""
-    sigma, reach, rounds = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[
-        severity - 1
-    ]
+    settings = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
+    sigma, reach, rounds = settings[severity - 1]
     blurred = gaussian(x, (sigma, sigma), 4.0, edge)
     flat = torch.floor(blurred * 255 + 1e-3).div_(255).flatten(2)
     for _ in range(rounds):
@@ -93,7 +90,7 @@ def glass_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
     return gaussian(flat.view_as(x), (sigma, sigma), 4.0, edge)
 
 
-def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> Tensor:
+def _scattered(n: int, height: int, width: int, reach: int, chance: RandomNumbers) -> Tensor:
     """Draw the (n, height * width) positions from which pixels are copied in one round.
 
     The published code walks the pixels from the last to the first and means to swap each with one
@@ -101,16 +98,18 @@ def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> T
     be copied from one that was overwritten earlier in the same walk; following those chains with
     pointer doubling gives the same result at once.
     """
-    rows, columns = height - 2 * reach, width - 2 * reach
+    rows = height - 2 * reach
+    columns = width - 2 * reach
     # drawn in the order of the walk
     offset = chance.integers(-reach, reach, n, rows, columns, 2).flip(1, 2)
     pixels = torch.arange(height * width).view(height, width)
-    inner = pixels[reach + 1 : reach + 1 + rows, reach + 1 : reach + 1 + columns]
-    source = pixels.expand(n, -1, -1).clone()
-    source[:, reach + 1 : reach + 1 + rows, reach + 1 : reach + 1 + columns] = (
-        inner + offset[..., 1] * width + offset[..., 0]
-    )
-    source, place = source.flatten(1), pixels.flatten()
+    inner_rows = slice(reach + 1, reach + 1 + rows)
+    inner_columns = slice(reach + 1, reach + 1 + columns)
+    inner = pixels[inner_rows, inner_columns]
+    sources = pixels.expand(n, -1, -1).clone()
+    sources[:, inner_rows, inner_columns] = inner + offset[..., 1] * width + offset[..., 0]
+    source = sources.flatten(1)
+    place = pixels.flatten()
     # a pixel already overwritten stands further on in the image
     last = torch.where(source > place, source, place)
     while True:
@@ -120,16 +119,14 @@ def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> T
         last = further
 
 
-def motion_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def motion_blur(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Simulate a camera that moves in a direction up to 45 degrees off the horizontal."""
     radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[severity - 1]
     return motion(x, radius, sigma, chance.uniform(-45, 45, len(x)))
 
 
-def zoom_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Average over magnifications, as if the camera moved toward the object; draw nothing from
-    ``chance``.
-    """
+def zoom_blur(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
+    """Average over magnifications, as if the camera moved closer; draw nothing from ``chance``."""
     count, step = ((12, 0.01), (16, 0.01), (11, 0.02), (13, 0.02), (11, 0.03))[severity - 1]
     total = x.clone()
     for i in range(count):
@@ -137,26 +134,20 @@ def zoom_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
     return total / (count + 1)
 
 
-# the original's third is its second again
-TEXTURES = (
-    "frost1",
-    "frost2",
-    "frost2",
-    "frost4",
-    "frost5",
-    "frost6",
-)
+#: photographs of ice; the original's third is its second again
+TEXTURES = ("frost1", "frost2", "frost2", "frost4", "frost5", "frost6")
 
 
-def snow(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def snow(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Add flakes with trails to a whitened image."""
-    mean, spread, zoom, threshold, radius, sigma, share = (
+    settings = (
         (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
         (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
         (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
         (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
         (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
-    )[severity - 1]
+    )
+    mean, spread, zoom, threshold, radius, sigma, share = settings[severity - 1]
     n, _, height, width = x.shape
     flakes = magnified(mean + spread * chance.normal(n, 1, height, width), zoom)
     flakes = flakes.where(flakes >= threshold, 0.0).clamp(0, 1)
@@ -167,7 +158,7 @@ def snow(x: Tensor, severity: int, chance: Chance) -> Tensor:
     return whitened + flakes + flakes.flip(2, 3)
 
 
-def frost(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def frost(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Add a piece of a photograph of ice; the photograph and the place of the piece are drawn."""
     share, ice = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
     height, width = x.shape[2:]
@@ -182,33 +173,30 @@ def frost(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 @lru_cache(maxsize=len(TEXTURES))
 def _texture(name: str, height: int, width: int) -> Tensor:
-    """Read a (3, h, w) texture in [0, 1], enlarged by a tenth, or to a tenth more than a larger
-    image needs.
+    """Read a (3, h, w) texture in [0, 1], enlarged by a tenth.
+
+    For a larger image it is enlarged to a tenth more than the image needs.
     """
     with (files(__package__) / "frost" / f"{name}.jpg").open("rb") as file:
-        pixels = (
-            torch.from_numpy(np.array(Image.open(file).convert("RGB"))).permute(2, 0, 1).float()
-        )
+        picture = np.array(Image.open(file).convert("RGB"))
+    pixels = torch.from_numpy(picture).permute(2, 0, 1).float()
     scale = 1.1 * max(1.0, height / pixels.shape[1], width / pixels.shape[2])
     size = [math.ceil(side * scale) for side in pixels.shape[1:]]
     grown = F.interpolate(pixels[None], size=size, mode="bicubic", align_corners=False)[0]
     return grown.round().clamp(0, 255) / 255
 
 
-def fog(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Add clouds of all sizes (diamond-square heights), and rescale to keep the image's brightest
-    value.
-    """
+def fog(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
+    """Add clouds of all sizes (diamond-square heights); the image's brightest value stays."""
     thickness, decay = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))[severity - 1]
     n, _, height, width = x.shape
-    clouds = _plasma(n, 1 << (max(height, width) - 1).bit_length(), decay, chance)[
-        :, None, :height, :width
-    ]
+    side = 1 << (max(height, width) - 1).bit_length()
+    clouds = _plasma(n, side, decay, chance)[:, None, :height, :width]
     peak = x.amax((1, 2, 3), keepdim=True)
     return (x + thickness * clouds) * peak / (peak + thickness)
 
 
-def _plasma(n: int, side: int, decay: float, chance: Chance) -> Tensor:
+def _plasma(n: int, side: int, decay: float, chance: RandomNumbers) -> Tensor:
     """Draw (n, side, side) heights in [0, 1] that tile; ``side`` is a power of 2.
 
     Each round halves the grid: the middle of four points is their mean plus noise, first for
@@ -216,9 +204,11 @@ def _plasma(n: int, side: int, decay: float, chance: Chance) -> Tensor:
     to round.
     """
     heights = torch.zeros(n, side, side)
-    step, wobble = side, 100.0
+    step = side
+    wobble = 100.0
     while step >= 2:
-        half, count = step // 2, side // step
+        half = step // 2
+        count = side // step
 
         def mean(total: Tensor, wobble: float = wobble, count: int = count) -> Tensor:
             return total / 4 + wobble * chance.uniform(-wobble, wobble, n, count, count)
@@ -227,65 +217,64 @@ def _plasma(n: int, side: int, decay: float, chance: Chance) -> Tensor:
         pairs = corners + corners.roll(-1, 1)
         centers = mean(pairs + pairs.roll(-1, 2))
         heights[:, half::step, half::step] = centers
-        heights[:, ::step, half::step] = mean(
-            centers + centers.roll(1, 1) + corners + corners.roll(-1, 2)
-        )
-        heights[:, half::step, ::step] = mean(
-            centers + centers.roll(1, 2) + corners + corners.roll(-1, 1)
-        )
-        step, wobble = half, wobble / decay
+        above_and_below = centers + centers.roll(1, 1)
+        heights[:, ::step, half::step] = mean(above_and_below + corners + corners.roll(-1, 2))
+        left_and_right = centers + centers.roll(1, 2)
+        heights[:, half::step, ::step] = mean(left_and_right + corners + corners.roll(-1, 1))
+        step = half
+        wobble = wobble / decay
     heights -= heights.amin((1, 2), keepdim=True)
     return heights / heights.amax((1, 2), keepdim=True)
 
 
-def brightness(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def brightness(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Raise the value channel of HSV, keep hue and saturation; draw nothing from ``chance``."""
     value = x.amax(1, keepdim=True)
     raised = (value + (0.1, 0.2, 0.3, 0.4, 0.5)[severity - 1]).clamp(max=1)
     return torch.where(value > 0, x * (raised / value), raised)
 
 
-def contrast(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def contrast(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Move every value toward the mean of its channel; draw nothing from ``chance``."""
     mean = x.mean((2, 3), keepdim=True)
     return mean + (0.4, 0.3, 0.2, 0.1, 0.05)[severity - 1] * (x - mean)
 
 
-def elastic_transform(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def elastic_transform(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Move pixels by a smooth random field, about 1 % of the side in size.
 
     The parameters are those of the original's maintained form, whose field grows with the image.
     """
     alpha = 250 * (0.05, 0.065, 0.085, 0.1, 0.12)[severity - 1]
     n, _, height, width = x.shape
-    reach, sigma = 0.005 * height, (0.01 * height, 0.01 * width)
-    across, down = (
-        alpha
-        * gaussian(chance.uniform(-reach, reach, n, 1, height, width), sigma, 3.0, mirror)[:, 0]
-        for _ in range(2)
-    )
+    reach = 0.005 * height
+    sigma = (0.01 * height, 0.01 * width)
+
+    def displacement() -> Tensor:
+        field = chance.uniform(-reach, reach, n, 1, height, width)
+        return alpha * gaussian(field, sigma, 3.0, mirror)[:, 0]
+
+    across = displacement()
+    down = displacement()
     columns = (2 * (torch.arange(width) + across) + 1) / width - 1
     rows = (2 * (torch.arange(height)[:, None] + down) + 1) / height - 1
     grid = torch.stack([columns, rows], -1)
     return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
 
 
-def pixelate(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Shrink to a share of the size and enlarge without interpolation; draw nothing from
-    ``chance``.
-    """
+def pixelate(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
+    """Shrink to a share of the size, enlarge without interpolation; ``chance`` is not used."""
     share = (0.6, 0.5, 0.4, 0.3, 0.25)[severity - 1]
 
     def through(image: Image.Image) -> Image.Image:
-        small = image.resize(
-            (int(image.width * share), int(image.height * share)), Image.Resampling.BOX
-        )
+        size = (int(image.width * share), int(image.height * share))
+        small = image.resize(size, Image.Resampling.BOX)
         return small.resize(image.size, Image.Resampling.NEAREST)
 
     return _one_by_one(x, through)
 
 
-def jpeg_compression(x: Tensor, severity: int, chance: Chance) -> Tensor:
+def jpeg_compression(x: Tensor, severity: int, chance: RandomNumbers) -> Tensor:
     """Save as JPEG of low quality and read again; draw nothing from ``chance``."""
     quality = (25, 18, 15, 10, 7)[severity - 1]
 
@@ -303,12 +292,12 @@ def _one_by_one(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tens
     return torch.from_numpy(changed).permute(0, 3, 1, 2) / 255
 
 
-CORRUPTIONS: dict[str, Callable[[Tensor, int, Chance], Tensor]] = {
-    name: globals()[name] for name in NAMES
+CORRUPTIONS: dict[str, Callable[[Tensor, int, RandomNumbers], Tensor]] = {
+    name: globals()[name] for name in CORRUPTION_NAMES
 }
 
 
-def corrupt(images: Tensor, name: str, severity: int, chance: Chance) -> Tensor:
+def corrupt(images: Tensor, name: str, severity: int, chance: RandomNumbers) -> Tensor:
     """Apply one corruption to images.
 
     Args:
@@ -337,25 +326,26 @@ def edge(index: Tensor, size: int) -> Tensor:
 
 def mirror(index: Tensor, size: int) -> Tensor:
     """Map indices beyond the border to the image mirrored, outermost pixel twice: cba|abcd|dcb."""
-    return torch.where(
-        index < 0, -index - 1, torch.where(index >= size, 2 * size - 1 - index, index)
-    )
+    beyond = torch.where(index >= size, 2 * size - 1 - index, index)
+    return torch.where(index < 0, -index - 1, beyond)
 
 
 def mirror_inside(index: Tensor, size: int) -> Tensor:
     """Map indices beyond the border to the image mirrored, outermost pixel once: dcb|abcd|cba."""
-    return torch.where(index < 0, -index, torch.where(index >= size, 2 * (size - 1) - index, index))
+    beyond = torch.where(index >= size, 2 * (size - 1) - index, index)
+    return torch.where(index < 0, -index, beyond)
 
 
 def padded(x: Tensor, width: int, border: Border) -> Tensor:
     """Pad (n, C, H, W) images to (n, C, H + 2 width, W + 2 width)."""
-    rows, columns = (border(torch.arange(-width, size + width), size) for size in x.shape[2:])
+    height, width_ = x.shape[2:]
+    rows = border(torch.arange(-width, height + width), height)
+    columns = border(torch.arange(-width, width_ + width), width_)
     return x[:, :, rows][..., columns]
 
 
 def gaussian(x: Tensor, sigma: tuple[float, float], truncate: float, border: Border) -> Tensor:
-    """Apply a Gaussian filter with one sigma (in pixels) for the vertical and one for the
-    horizontal direction.
+    """Apply a Gaussian filter with one sigma, in pixels, for each direction.
 
     Args:
         x: images.
@@ -367,21 +357,20 @@ def gaussian(x: Tensor, sigma: tuple[float, float], truncate: float, border: Bor
         radius = int(truncate * deviation + 0.5)
         size = x.shape[2 + axis]
         indices = border(torch.arange(-radius, size + radius), size)
-        weights = torch.exp(
-            -0.5 * (torch.arange(-radius, radius + 1, dtype=torch.float64) / deviation) ** 2
-        )
+        distances = torch.arange(-radius, radius + 1, dtype=torch.float64)
+        weights = torch.exp(-0.5 * (distances / deviation) ** 2)
         wide = x.index_select(2 + axis, indices)
         x = torch.zeros_like(x)
-        for i, weight in enumerate(
-            (weights / weights.sum()).tolist()
-        ):  # ten times faster than F.conv2d here
+        # ten times faster than F.conv2d here
+        for i, weight in enumerate((weights / weights.sum()).tolist()):
             x.add_(wide.narrow(2 + axis, i, size), alpha=weight)
     return x
 
 
 def convolve(x: Tensor, kernel: Tensor) -> Tensor:
-    """Convolve every channel with one odd, square kernel, by FFT; the border is
-    :func:`mirror_inside`.
+    """Convolve every channel with one odd, square kernel, by FFT.
+
+    The border is :func:`mirror_inside`.
 
     Against a direct convolution in double precision the error is about 1e-6, at a tenth of the time
     for the 17 x 17 and 21 x 21 kernels of defocus blur.
@@ -395,13 +384,17 @@ def convolve(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def magnified(x: Tensor, factor: float) -> Tensor:
-    """Magnify the middle of an image linearly to the size of the whole or, by rounding, a little
-    more.
+    """Magnify the middle of an image linearly to the size of the whole.
+
+    By rounding it becomes a little larger.
     """
-    crops = [math.ceil(size / factor) for size in x.shape[2:]]
-    top, left = ((size - crop) // 2 for size, crop in zip(x.shape[2:], crops, strict=True))
-    middle = x[..., top : top + crops[0], left : left + crops[1]]
-    out = [round(crop * factor) for crop in crops]
+    height, width = x.shape[2:]
+    crop_height = math.ceil(height / factor)
+    crop_width = math.ceil(width / factor)
+    top = (height - crop_height) // 2
+    left = (width - crop_width) // 2
+    middle = x[..., top : top + crop_height, left : left + crop_width]
+    out = [round(crop_height * factor), round(crop_width * factor)]
     return F.interpolate(middle, size=out, mode="bilinear", align_corners=True)
 
 
@@ -421,7 +414,8 @@ def motion(x: Tensor, radius: int, sigma: float, angles: Tensor) -> Tensor:
     height, width = x.shape[2:]
     out = torch.zeros_like(x)
     for image, source, angle in zip(out, wide, angles.double().tolist(), strict=True):
-        sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
+        sine = math.sin(math.radians(angle))
+        cosine = math.cos(math.radians(angle))
         for i, weight in enumerate(weights.tolist()):
             top = length - 1 + math.ceil(i * sine - 0.5)
             left = length - 1 + math.ceil(i * cosine - 0.5)
@@ -431,13 +425,15 @@ def motion(x: Tensor, radius: int, sigma: float, angles: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def disk(radius: int, softness: float) -> Tensor:
-    """Build a disk of ``radius`` pixels whose sum is 1, its rim softened by a Gaussian of
-    ``softness`` pixels.
+    """Build a disk of ``radius`` pixels whose sum is 1.
+
+    Its rim is softened by a Gaussian of ``softness`` pixels.
     """
     reach, soft = (8, 1) if radius <= 8 else (radius, 2)
     line = torch.arange(-reach, reach + 1)
     flat = (line[:, None] ** 2 + line**2 <= radius**2).double()
-    rim = torch.exp(-0.5 * (torch.arange(-soft, soft + 1, dtype=torch.float64) / softness) ** 2)
+    distances = torch.arange(-soft, soft + 1, dtype=torch.float64)
+    rim = torch.exp(-0.5 * (distances / softness) ** 2)
     rim = (rim / rim.sum())[:, None]
     wide = padded((flat / flat.sum())[None, None], soft, mirror_inside)
     return F.conv2d(wide, (rim * rim.T)[None, None])[0, 0]

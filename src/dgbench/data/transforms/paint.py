@@ -1,7 +1,7 @@
 """What environments do to images: painters of spurious features, and rotation.
 
 A painter takes (n, C, H, W) images in [0, 1] and (n,) feature values in 0..K-1 and returns (n, C',
-H, W). The next spurious-feature dataset needs only one more of them.
+H, W). The next spurious-feature dataset needs only one more painter.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from torch import Tensor
 
 
 def two_channel_color(images: Tensor, feature: Tensor) -> Tensor:
-    """Color digits as DomainBed does: (n, 1, H, W) -> (n, 2, H, W), the digit in channel
-    ``feature``.
+    """Color digits as DomainBed does: (n, 1, H, W) -> (n, 2, H, W), in channel ``feature``.
 
     The other channel is zero (Arjovsky et al., 2019; Gulrajani and Lopez-Paz, 2021).
     """
@@ -23,17 +22,17 @@ def two_channel_color(images: Tensor, feature: Tensor) -> Tensor:
 
 
 def tint(images: Tensor, feature: Tensor) -> Tensor:
-    """Put pictures under colored light: (n, 3, H, W) -> the same shape, greenish for feature 0,
-    bluish for feature 1.
+    """Put pictures under colored light: (n, 3, H, W) -> the same shape.
+
+    It is greenish for feature 0, bluish for feature 1.
 
     One channel stays, the other two are halved, which leaves shapes and shading. C-Cats&Dogs (Hwang
     et al., 2024, section 4.2.1) says only "color"; the two tints are those of its source (Nagarajan
     et al., 2020), the strength is ours. Only channels' weights differ between the tints, so neither
     is easier to see.
     """
-    light = torch.tensor(
-        [[0.5, 1.0, 0.5], [0.5, 0.5, 1.0]], device=images.device, dtype=images.dtype
-    )
+    lights = [[0.5, 1.0, 0.5], [0.5, 0.5, 1.0]]
+    light = torch.tensor(lights, device=images.device, dtype=images.dtype)
     return images * light[feature][:, :, None, None]
 
 
@@ -52,8 +51,9 @@ LINE_COLORS = (
 
 
 def colored_line(images: Tensor, feature: Tensor) -> Tensor:
-    """Draw a vertical line through the middle in one of ten colors: (n, 3, H, W) -> the same shape,
-    feature in 0..9.
+    """Draw a vertical line through the middle in one of ten colors: (n, 3, H, W) -> the same shape.
+
+    The feature is in 0..9.
 
     The line is a sixteenth of the width (2 of 32 pixels) and opaque. L-CIFAR10 (Hwang et al., 2024,
     section 4.2.2) says only "colored lines"; place, width and colors are ours.
@@ -68,8 +68,9 @@ def colored_line(images: Tensor, feature: Tensor) -> Tensor:
 
 
 def rotated(images: Tensor, angle: float) -> Tensor:
-    """Rotate pictures counter-clockwise with Pillow, as DomainBed does: bilinear, 0 outside the
-    rotated picture.
+    """Rotate pictures counter-clockwise with Pillow, as DomainBed does.
+
+    It is bilinear, with 0 outside the rotated picture.
 
     Args:
         images: (n, 1, S, S) uint8.

@@ -1,6 +1,4 @@
-"""The numbers of augmentations, and the names of corruptions: what must be known of both without
-torch.
-"""
+"""The numbers of augmentations and the names of corruptions; no torch is needed to know them."""
 
 from __future__ import annotations
 
@@ -13,15 +11,15 @@ from pydantic import Field
 from dgbench.validation import Keys, Number, Refusal
 
 #: the 15 corruptions, in the order of the paper
-NAMES = (
+CORRUPTION_NAMES = (
     "gaussian_noise", "shot_noise", "impulse_noise",
     "defocus_blur", "glass_blur", "motion_blur", "zoom_blur",
     "snow", "frost", "fog", "brightness",
     "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
-# raise whenever a corruption's output changes: files made by older code are then made again
-VERSION = 1
-SMALLEST = 32  # pixels; trails and kernels are up to 41 pixels long
+#: raise it whenever a corruption's output changes: files made by older code are then made again
+CORRUPTION_VERSION = 1
+SMALLEST_SIDE = 32  #: pixels; trails and kernels are up to 41 pixels long
 
 
 _Two = Annotated[
@@ -34,8 +32,7 @@ _Strength = Annotated[Number, Field(ge=0), Refusal("is not a number >= 0", "corr
 
 
 class AugmentationScheme(Keys):
-    """A scheme of random transforms, in this order; keys as in ``conf/dataset/image_folder.yaml``,
-    explained there.
+    """A scheme of random transforms, in this order; ``image_folder.yaml`` explains each key.
 
     ``crop_area=[1,1]`` with ``crop_aspect=[1,1]`` is no crop of a square image; no factor of a
     color is below 0. ``crop_in=file``: crops are drawn in the pixels of the file and then resized

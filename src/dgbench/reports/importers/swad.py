@@ -301,7 +301,7 @@ def _note_assumptions(folds: Sequence[Fold], problems: list[Problem]) -> None:
 
 
 def _seeds(folds: Sequence[Fold], problems: list[Problem]) -> dict[tuple[int, int], int]:
-    """Choose one seed for each pair of ``seed`` and ``trial_seed``: that of the two which varies."""
+    """Choose one seed for each pair of ``seed`` and ``trial_seed``: the one of them that varies."""
     pairs = sorted({fold.seeds for fold in folds})
     trainings = {pair[0] for pair in pairs}
     splits = {pair[1] for pair in pairs}

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,17 +35,19 @@ from dgbench.plan.names import our_name
 from dgbench.records.rows import DEFAULTS, SUBSETS
 from dgbench.records.status import DONE, FAILED
 from dgbench.reports.importers import IMPORTED
-from dgbench.reports.importers.frames import (
+from dgbench.reports.importers.cells import (
     HPARAMS,
-    Columns,
-    check_names,
+    is_text,
     letters,
     listed,
     mapped,
     parsed,
-    read_frames,
     text_of,
 )
+from dgbench.reports.importers.columns import ALIASES, Columns
+from dgbench.reports.importers.files import ORIGINS, read_files
+from dgbench.reports.importers.headers import check_names
+from dgbench.reports.importers.wide import lengthen
 from dgbench.reports.labels import slug
 from dgbench.reports.published import Published, Value
 from dgbench.reports.reading.collect import Collection
@@ -60,6 +63,11 @@ _SUBSETS = {
     "valid": "val",
     "training": "train",
 }
+#: what is not said of the models of a table is called so
+_UNNAMED = {"dataset": "table", "backbone": "unknown", "init": "unknown"}
+#: what papers put behind a name to tell it from another: a dagger, an asterisk, a prime
+_MARKS_OF_NAMES = re.compile(r"[^\w\s.()+-]")
+_NUMBER = r"\s*[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?\s*"
 _STATED = ("algorithm", "environment", "accuracy", "standard_error")
 
 
@@ -75,6 +83,13 @@ def read_table(
     seeds: int | None = None,
     bar: str = "standard_error",
     classes: int | None = None,
+    bar_unit: str | None = None,
+    ignore: Sequence[str] = (),
+    where: Mapping[str, Any] | None = None,
+    part: Any = None,
+    algorithm_from: str | None = None,
+    environment_from: str | None = None,
+    dataset_from: str | None = None,
 ) -> Collection:
     """Read errors or accuracies of trained models from a table.
 
@@ -91,52 +106,43 @@ def read_table(
         bar: what the error bars are, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         classes: number of classes of the dataset, for what a blind guess achieves; None where it is
             not known.
+        bar_unit: of the error bars, ``percent`` or ``fraction``; None: as they tell it.
+        ignore: columns that are not read.
+        where: column -> value, or several, of the lines that are read.
+        part: sheet of a workbook, or ``tabular`` of a LaTeX file, by name or number; or a list.
+        algorithm_from, environment_from, dataset_from: ``file`` or ``part``, whose name says it.
 
     Raises:
         ConfigError: an argument is unknown, or names what the table does not have.
         RecordError: there is no table, or a column or value of it cannot be used.
     """
-    checks = (
-        ("unit", unit, ("percent", "fraction")),
-        ("values", values, ("error", "accuracy")),
-        ("bar", bar, SPREADS),
+    units = ("percent", "fraction")
+    origins = {
+        "algorithm": algorithm_from,
+        "environment": environment_from,
+        "dataset": dataset_from,
+    }
+    _check_choices(
+        {
+            "unit": (unit, units),
+            "values": (values, ("error", "accuracy")),
+            "bar": (bar, tuple(SPREADS)),
+            "bar_unit": (bar_unit, units),
+        }
     )
-    for key, value, choices in checks:
-        if value not in (None, *choices):
-            raise ConfigError(
-                f"import.{key}={shown(value)} is unknown; choose {' or '.join(choices)}"
-            )
-    if seeds is not None and not (type(seeds) is int and seeds > 1):
-        raise ConfigError(
-            f"import.seeds={shown(seeds)} is no number of seeds from 2 on; give one, or null"
-        )
-    if classes is not None and not (type(classes) is int and classes > 1):
-        raise ConfigError(
-            f"import.classes={shown(classes)} is no number of classes from 2 on; give one, or null"
-        )
+    _check_number("seeds", seeds)
+    _check_number("classes", classes)
     problems: list[Problem] = []
-    framed = isinstance(path, pd.DataFrame)
-    source = "the data frame" if framed else printable(shown(path))
-    frame = path if framed else read_frames(path, problems)
-    if framed:
-        check_names(list(frame.columns), source)
-    if frame.empty:
-        raise RecordError(f"{source} has no line of values; add some")
-    table = Columns(frame.reset_index(drop=True), source, problems)
+    table = read_columns(path, problems, ALIASES, part, origins)
+    table.keep(where or {})
+    table.drop([ignore] if isinstance(ignore, str) else list(ignore))
     table.find(columns or {})
     if algorithm is not None:
         table.add("algorithm", algorithm)
-    table.lengthen(values)
+    lengthen(table, values)
     refuse_stated(table, {"dataset": dataset, "backbone": backbone, "init": init}, values)
-    lines = _lines(
-        table,
-        {
-            "dataset": dataset or "table",
-            "backbone": backbone or "unknown",
-            "init": init or "unknown",
-        },
-    )
-    lines = _with_errors(table, lines, unit)
+    names = {"dataset": dataset, "backbone": backbone, "init": init}
+    lines = _with_errors(table, _lines(table, names), unit, bar_unit)
     if "standard_error" in lines and "seed" not in table.column:
         if classes is not None:
             table.assume(
@@ -148,6 +154,79 @@ def read_table(
             f"import.seeds={seeds} is of a table of means with error bars, and {table.where} is "
             "none; leave it out"
         )
+    return collection_of(table, lines, classes)
+
+
+def _check_choices(choices_of: Mapping[str, tuple[Any, Sequence[str]]]) -> None:
+    for key, (value, choices) in choices_of.items():
+        if value not in (None, *choices):
+            raise ConfigError(
+                f"import.{key}={shown(value)} is unknown; choose {' or '.join(choices)}"
+            )
+
+
+def _check_number(key: str, number: Any) -> None:
+    """Refuse a number of seeds or classes below 2.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if number is not None and not (type(number) is int and number > 1):
+        raise ConfigError(
+            f"import.{key}={shown(number)} is no number of {key} from 2 on; give one, or null"
+        )
+
+
+def read_columns(
+    path: Any,
+    problems: list[Problem],
+    aliases: Mapping[str, str],
+    part: Any = None,
+    origins: Mapping[str, str | None] | None = None,
+) -> Columns:
+    """Read the lines of files, or of a data frame, whose columns are still to be found.
+
+    Args:
+        path: a file, a folder of files, several, or a data frame.
+        problems: receives what is assumed and left out.
+        aliases: what a column may hold -> its usual names.
+        part: of a file that holds several tables.
+        origins: key -> ``file`` or ``part``, whose name says it, or None.
+
+    Raises:
+        RecordError: there is no line of values, or it cannot be read.
+        ConfigError: an origin is unknown; or a data frame has none.
+    """
+    _check_choices({f"{key}_from": (origin, ORIGINS) for key, origin in (origins or {}).items()})
+    named = {key: origin for key, origin in (origins or {}).items() if origin is not None}
+    if isinstance(path, pd.DataFrame):
+        for key in named:
+            raise ConfigError(
+                f"import.{key}_from names a file, and this is a data frame; leave it out"
+            )
+        frame = path.reset_index(drop=True)
+        if isinstance(frame.columns, pd.MultiIndex):
+            levels = [" ".join(map(str, column)).strip() for column in frame.columns]
+            frame = frame.set_axis(levels, axis=1)
+        source = "the data frame"
+        check_names(list(frame.columns), source)
+        table = Columns(frame, source, problems, aliases=aliases)
+    else:
+        read = read_files(path, problems, part, named)
+        source = printable(shown(path))
+        table = Columns(read.frame, source, problems, read.place, aliases)
+    if table.frame.empty:
+        raise RecordError(f"{source} has no line of values; add some")
+    return table
+
+
+def collection_of(table: Columns, lines: pd.DataFrame, classes: int | None) -> Collection:
+    """Collect the runs and rows of lines with ``wrong``, ``seen`` and ``accuracy``.
+
+    Raises:
+        ConfigError: a number of classes is stated for several datasets.
+        RecordError: no line can be used, or two contradict one another.
+    """
     if classes is not None and lines["dataset"].nunique() > 1:
         named = ", ".join(map(str, lines["dataset"].unique()))
         raise ConfigError(
@@ -181,36 +260,21 @@ def refuse_stated(table: Columns, named: Mapping[str, str | None], values: str |
         )
 
 
-def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
+def _lines(table: Columns, named: Mapping[str, str | None]) -> pd.DataFrame:
     """Collect what every line says of its model, checked, in columns that are called by their keys.
 
     Args:
-        named: key -> value where no column says it.
+        named: key -> value where no column says it; None: it is not known.
 
     Raises:
         RecordError: a column is missing, or a value is none.
     """
-    matched = [
-        f"{key} from {name}"
-        for key, name in table.column.items()
-        if key != name and not isinstance(name, list)
-    ]
-    used = {name for name in table.column.values() if not isinstance(name, list)} | {
-        *table.hparams.values()
-    }
-    unused = [
-        str(name)
-        for name in table.frame
-        if name not in used and not str(name).startswith("Unnamed: ")
-    ]
-    if matched or unused:
-        parts = [", ".join(matched), f"not used: {some_of(unused, 6)}" if unused else ""]
-        table.assume("; ".join(filter(None, parts)))
+    _say_columns(table)
     lines = pd.DataFrame(
         {"algorithm": table.names("algorithm"), "environment": table.names("environment")}
     )
     lines["algorithm"] = lines["algorithm"].map(
-        {name: our_name(name) for name in lines["algorithm"].unique()}
+        _our_names(table, lines["algorithm"].unique().tolist())
     )
     if table.column["environment"] == table.column.get("held_out"):
         lines["environment"] = mapped(
@@ -224,8 +288,8 @@ def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
             "say with a column environment where each line is tested",
         )
     for key, value in named.items():
-        lines[key] = table.names(key) if key in table.column else value
-    if "dataset" not in table.column and named["dataset"] == "table":
+        lines[key] = table.names(key) if key in table.column else value or _UNNAMED[key]
+    if "dataset" not in table.column and named["dataset"] is None:
         table.assume("no column is the dataset: called table; name it with import.dataset=NAME")
     for key in ("seed", "step", "draw"):
         lines[key] = table.whole(key) if key in table.column else 0
@@ -236,12 +300,81 @@ def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
             lines["subset"].isna(), "subset", f"none of {', '.join(SUBSETS)}", "drop those lines"
         )
     for name, column in table.hparams.items():
-        lines[HPARAMS + name] = table.frame[column]
+        lines[HPARAMS + name] = _numbers_or_text(table.frame[column])
     lines["status"] = table.names("status").str.lower() if "status" in table.column else "done"
     return lines
 
 
-def _with_errors(table: Columns, lines: pd.DataFrame, unit: str | None) -> pd.DataFrame:
+def lines_of_counts(table: Columns, counted: pd.DataFrame) -> pd.DataFrame:
+    """Make lines of what was counted.
+
+    Args:
+        table: what was counted.
+        counted: columns ``dataset``, ``algorithm``, ``seed``, ``environment``, ``n`` and ``wrong``.
+    """
+    names = _our_names(table, counted["algorithm"].unique().tolist())
+    _say_columns(table)
+    if "dataset" not in table.column:
+        table.assume("no column is the dataset: called table; name it with import.dataset=NAME")
+    return counted.assign(
+        algorithm=counted["algorithm"].map(names),
+        seen=counted["n"],
+        accuracy=1 - counted["wrong"] / counted["n"],
+        backbone=_UNNAMED["backbone"],
+        init=_UNNAMED["init"],
+        step=0,
+        draw=0,
+        subset="test",
+        status="done",
+    )
+
+
+def _say_columns(table: Columns) -> None:
+    """Record which column was taken for what, and which are not used."""
+    columns = [name for name in table.column.values() if not isinstance(name, list)]
+    matched = [
+        f"{key} from {name}"
+        for key, name in table.column.items()
+        if key != name and not isinstance(name, list)
+    ]
+    used = {*columns, *table.hparams.values()}
+    unused = [str(name) for name in table.frame if name not in used]
+    unused = [name for name in unused if not name.startswith("Unnamed: ")]
+    parts = [", ".join(matched), f"not used: {some_of(unused, 6)}" if unused else ""]
+    if matched or unused:
+        table.assume("; ".join(filter(None, parts)))
+
+
+def _our_names(table: Columns, names: Sequence[str]) -> dict[str, str]:
+    """Map the names of algorithms to ours; those that the source tells apart stay apart.
+
+    ``ERM`` and ``ERM†`` become erm and erm†; ``Group DRO`` and ``GroupDRO`` stay what they are.
+    """
+    ours = {name: our_name(name) for name in names}
+    sharing: dict[str, list[str]] = {}
+    for name, our in ours.items():
+        sharing.setdefault(our, []).append(name)
+    for our, group in sharing.items():
+        if len(group) < 2:
+            continue
+        marked = {name: our + "".join(_MARKS_OF_NAMES.findall(name)) for name in group}
+        distinct = len(set(marked.values())) == len(group)
+        ours |= marked if distinct else {name: name for name in group}
+        listed_names = ", ".join(f"{name} as {ours[name]}" for name in group)
+        table.assume(f"{len(group)} algorithms, as the table tells them apart: {listed_names}")
+    return ours
+
+
+def _numbers_or_text(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Convert numbers with a decimal comma, as in files of semicolons."""
+    if not is_text(column) or not column.dropna().astype(str).str.fullmatch(_NUMBER).all():
+        return column
+    return pd.Series(parsed(column), column.index)
+
+
+def _with_errors(
+    table: Columns, lines: pd.DataFrame, unit: str | None, bar_unit: str | None
+) -> pd.DataFrame:
     """Select the lines that have an error, with ``wrong``, ``seen`` and ``accuracy``.
 
     Raises:
@@ -251,7 +384,7 @@ def _with_errors(table: Columns, lines: pd.DataFrame, unit: str | None) -> pd.Da
     if count is not None:
         table.refuse(count < 1, "n", "no number of images", "give one of 1 or more")
     if "wrong" in table.column and count is not None:
-        wrong = table.numbers("wrong")
+        wrong = table.counts("wrong")
         table.refuse((wrong < 0) | (wrong > count), "wrong", "not between 0 and n", "correct it")
         lines = lines.assign(wrong=wrong, seen=count, accuracy=1 - wrong / count)
     else:
@@ -260,17 +393,15 @@ def _with_errors(table: Columns, lines: pd.DataFrame, unit: str | None) -> pd.Da
             fix = "leave one out, e.g. import.columns.error=null"
             raise table.refusal("columns accuracy and error may each be the result", fix)
         if not keys:
-            refusal = table.missing("n" if "wrong" in table.column else "accuracy")
-            raise refusal
+            raise table.missing("n" if "wrong" in table.column else "accuracy")
         values = table.fractions(keys[0], unit)
-        error, accuracy = (values, 1 - values) if keys[0] == "error" else (1 - values, values)
+        accuracy = 1 - values if keys[0] == "error" else values
+        error = values if keys[0] == "error" else 1 - values
         images = 1 if count is None else count
         lines = lines.assign(wrong=error * images, seen=images, accuracy=accuracy)
-        errors = parsed(table.frame[table.column[keys[0]]], "error")
-        if "standard_error" in table.column:
-            errors = table.numbers("standard_error")
-        if not np.isnan(errors).all():
-            lines["standard_error"] = errors * (1 if table.unit == "fraction" else 0.01)
+        bars = table.bars(keys[0], bar_unit)
+        if bars is not None:
+            lines["standard_error"] = bars
     return _without(table, lines, lines["wrong"].isna(), "they have no value")
 
 
@@ -350,9 +481,11 @@ def _without(
 def _stated(table: Columns, lines: pd.DataFrame, seeds: int | None, bar: str) -> Collection:
     """Collect means with error bars, which have no seeds, as tables like those of papers."""
     papers = []
-    if (repeated := lines.duplicated(["dataset", "algorithm", "environment"])).any():
+    repeated = lines.duplicated(["dataset", "algorithm", "environment"])
+    if repeated.any():
+        place = table.place(lines.index[repeated.to_numpy()][0])
         raise table.refusal(
-            f"a mean is there twice ({_who(lines[repeated])})",
+            f"a mean is there twice, again in {place} ({_who(lines[repeated])})",
             "drop one, or name import.columns.seed",
         )
     for dataset, dataset_lines in lines.groupby("dataset", sort=False):
@@ -363,10 +496,19 @@ def _stated(table: Columns, lines: pd.DataFrame, seeds: int | None, bar: str) ->
             )
         note = f"Mean ± {SPREADS[bar]} over {seeds or 'an unknown number of'} seeds"
         paper = Published(
-            name=slug(str(dataset)), source=table.where, title=str(dataset), quantity="accuracy",
-            note=note, seeds=seeds or 0, bar=bar, printed={},
-            columns=tuple(dataset_lines["environment"].unique()), dataset=str(dataset), values=values, words={},
-        )  # fmt: skip
+            name=slug(str(dataset)),
+            source=table.where,
+            title=str(dataset),
+            dataset=str(dataset),
+            quantity="accuracy",
+            note=note,
+            seeds=seeds or 0,
+            bar=bar,
+            columns=tuple(dataset_lines["environment"].unique()),
+            values=values,
+            words={},
+            printed={},
+        )
         papers.append(paper)
     return Collection([], pd.DataFrame(), table.problems, [], papers)
 
@@ -387,15 +529,9 @@ def _collected(table: Columns, lines: pd.DataFrame, classes: int | None) -> Coll
     )
     place = ["run", "step", "environment", "subset"]
     repeated = lines.duplicated(place)
-    if (differ := repeated & ~lines.duplicated([*place, "accuracy"])).any():
-        line = int(lines.index[differ.to_numpy()][0]) % table.height + 1
-        raise table.refusal(
-            (
-                f"line {line} of the values is of the same model and environment as one before, "
-                f"with another value ({_who(lines[differ])})"
-            ),
-            "drop one, or name the column that tells them apart, e.g. import.columns.seed=COLUMN",
-        )
+    differing = repeated & ~lines.duplicated([*place, "accuracy"])
+    if differing.any():
+        raise _contradiction(table, lines, place, int(lines.index[differing.to_numpy()][0]))
     lines = _without(table, lines, repeated, "the same line stands before")
     given: dict[Any, list[str]] = {}
     sizes: dict[Any, set[int]] = {}
@@ -430,6 +566,29 @@ def _collected(table: Columns, lines: pd.DataFrame, classes: int | None) -> Coll
         }
     ).reset_index(drop=True)
     return Collection(runs, rows, table.problems, [], selected_elsewhere="step" not in table.column)
+
+
+def _contradiction(
+    table: Columns, lines: pd.DataFrame, place: Sequence[str], row: int
+) -> RecordError:
+    """Build the error of a line that another one contradicts; names the columns that differ."""
+    same = (lines[list(place)] == lines.loc[row, list(place)]).all(axis=1)
+    before = int(lines.index[same.to_numpy()][0])
+    used = {name for name in table.column.values() if not isinstance(name, list)} | {
+        *table.hparams.values()
+    }
+    free = [name for name in table.frame if name not in used]
+    cells = table.frame.loc[[before, row], free].astype(str)
+    apart = [str(name) for name in free if cells[name].nunique() > 1]
+    fix = "drop one, or name the column that tells them apart, e.g. import.columns.seed=COLUMN"
+    if apart:
+        named = ", ".join(f"{name}: {name}" for name in apart[:1])
+        fix += f" or import.columns.hparams={{{named}}}; they differ in {some_of(apart, 6)}"
+    return table.refusal(
+        f"{table.place(row)} is of the same model and environment as {table.place(before)}, with "
+        f"another value ({_who(lines.loc[[row]])})",
+        fix,
+    )
 
 
 class _Dataset:

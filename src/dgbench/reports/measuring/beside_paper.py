@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dgbench.analysis import Sample, compatible
+from dgbench.analysis import SampleSummary, compatible
 from dgbench.analysis.accuracy import mean
 from dgbench.errors import MeasureError
 from dgbench.reports.measuring.benchmark_tables import settings_table
@@ -196,9 +196,9 @@ def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int)
     columns = [f"{title} difference", f"{title}: values"]
     if rho is None:
         return entries(columns, cells[f"{title} ours.reason"])
-    ours = Sample(rho, cells.get(f"{title} ours.std"), cells[f"{title} ours.n"])
+    ours = SampleSummary(rho, cells.get(f"{title} ours.std"), cells[f"{title} ours.n"])
     try:
-        difference = compatible(ours, Sample(theirs.mean, theirs.error, seeds))
+        difference = compatible(ours, SampleSummary(theirs.mean, theirs.error, seeds))
     except MeasureError as problem:
         return entries(columns, str(problem))
     return {

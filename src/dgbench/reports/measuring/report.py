@@ -8,8 +8,7 @@ all of these.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -17,7 +16,6 @@ from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection
 from dgbench.phases import tracked
 from dgbench.plan.measures import IDEAL
-from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.rows import Role, keys
 from dgbench.reports.chance import beaten
@@ -64,11 +62,11 @@ from dgbench.reports.over_seeds import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.memory import return_free_memory
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.resolution import no_verdict
 from dgbench.reports.standing import judge
 from dgbench.reports.tables import decimal, percent
-from dgbench.validation import Switch
 
 
 def benchmark_sections(
@@ -305,29 +303,22 @@ class MeasuresReport(ReportOfMeasures):
         baseline: algorithm that figures compare with the truly best one.
         size_axis: key that scales the number of given environments, e.g. ``scale``; None finds it.
         statistics: settings of the bootstrap.
-        wandb: log the finished report to Weights & Biases (done by the caller).
-        wandb_project: where it is logged; None takes ``WANDB_PROJECT``, or dgbench.
     """
 
     name: FileName = "measures"
     baseline: Name = "erm"
     size_axis: Name | None = None
     statistics: Statistics = Statistics()
-    wandb: Switch = False
-    wandb_project: Name | None = None
-    needs: ClassVar[Mapping[str, Need]] = {
-        "report.wandb_project": Need(
-            where("report.wandb"), "report.wandb=true logs the report; add that", misleads=False
-        )
-    }
 
     def __call__(
         self, collection: Collection, selection: Selection, split_by: str | None = None
     ) -> Document:
         selected = select_runs(collection, selection, split_by)
+        collection = collection.without_numbers()
         check_algorithm(self, "baseline", [run.label for run in selected.runs])
         evaluation = evaluate(selected, split_by, self.choice)
         del selected  # a line for each of up to millions of tests, which nothing below reads
+        return_free_memory()
         all_benchmarks = benchmarks(evaluation, self.size_axis)
         sections, refusals = benchmark_sections(all_benchmarks, self.statistics, self.baseline)
         problems = [*collection.problems, *evaluation.problems, *refusals]

@@ -21,10 +21,10 @@ from dgbench.plan.folds import tested, tested_by_fold, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.chance import chance_of
 from dgbench.reports.evaluation import PAIRS, Group, groups_of, repeats
-from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import dataset_titles, variant_text
+from dgbench.reports.missing import advice
 from dgbench.reports.over_seeds import by_seed, means, reasons, seed_counts
-from dgbench.reports.reading.commands import algorithm_command, filling_command
+from dgbench.reports.reading.commands import algorithm_command
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, SelectedRun
 from dgbench.seeding import ALL
@@ -285,12 +285,7 @@ def _accuracies(
     problems, fill = [], ""
     if missing:
         folds = [fold for _, fold in missing.values()]
-        fill = (
-            f"To fill: run it where the sweep was made (trial {identity['seed']}) and import the "
-            "folder again"
-        )
-        if not identity["code"].startswith(IMPORTED):
-            fill = f"To fill: {filling_command(Path(runs[0].folder), folds if all(folds) else [])}"
+        fill = advice(runs[0], folds if all(folds) else [])
         gaps = [
             f"{', '.join(sorted(held_out))} held out: {reason}"
             for held_out, (reason, _) in missing.items()
@@ -317,7 +312,7 @@ def _why_missing(
     folds = [frozenset(tests) for tests in tested_by_fold(runs[0].identity) or []]
     fold = str(folds.index(held_out)) if held_out in folds else ""
     for run in runs:
-        if not run.lost and frozenset(tested(run.identity)) == held_out:
+        if not run.not_chosen and frozenset(tested(run.identity)) == held_out:
             return (
                 run.reason or "its accuracy is NaN, or it has no test row, at the selected step",
                 fold,
@@ -325,7 +320,9 @@ def _why_missing(
     nothing = (
         "no run in these results holds out" if selected.partial else "not planned: no run holds out"
     )
-    reasons_of = (selected.silent.get(Path(run.folder).parent, {}).get(fold) for run in runs)
+    reasons_of = (
+        selected.folds_without_rows.get(Path(run.folder).parent, {}).get(fold) for run in runs
+    )
     return next(filter(None, reasons_of), f"{nothing} {', '.join(sorted(held_out))}"), fold
 
 

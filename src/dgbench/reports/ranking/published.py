@@ -15,7 +15,7 @@ from dgbench.analysis.accuracy import deviation_behind, ranks
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.records.rows import identity_key
 from dgbench.reports.document import Section
-from dgbench.reports.importers.frames import is_table
+from dgbench.reports.importers.files import is_table
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.labels import slug
 from dgbench.reports.measuring.tables import ALGORITHM
@@ -24,7 +24,7 @@ from dgbench.reports.published import Published, Value, published
 from dgbench.reports.ranking.contests import Contest, averages_of, contests
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.shifts import estimates_of
+from dgbench.reports.reading.shift_settings import estimates_of
 from dgbench.reports.standing import Leaders, Verdict
 from dgbench.reports.tables import Column, Table, decimal, entry, table
 

@@ -5,17 +5,14 @@ On top the answer: who leads by accuracy, by how much, and what cannot be conclu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal
 
 import pandas as pd
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from dgbench.analysis.accuracy import Spread
 from dgbench.analysis.selection import Selection
-from dgbench.errors import ConfigError
 from dgbench.phases import tracked
-from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
 from dgbench.reports.chance import beaten
 from dgbench.reports.choices import choices
@@ -47,7 +44,6 @@ from dgbench.reports.ranking.tables import (
     dataset_table,
     leaderboard_table,
     score_table,
-    shift_split,
     test_curves,
     variance_table,
 )
@@ -128,9 +124,6 @@ class LeaderboardReport(Report):
         std_divisor: of the standard deviation over test environments, ``K-1`` or ``K``.
         reference: algorithm whose error bar decides the ranking score.
         shifts: dataset -> ``diversity`` or ``correlation``, the shift that dominates it.
-        shifts_from: folders with ``shifts.jsonl``, whose estimates take the place of ``shifts``.
-        shifts_estimator: which of them count where there are several, see
-            :func:`~dgbench.reports.ranking.tables.shift_split`.
         distances_from: folders with ``shifts.jsonl`` of ``estimator=[frechet]``, beside what linear
             probing gains.
         epochs: evaluations at the end of a run over which its variance is taken.
@@ -140,20 +133,12 @@ class LeaderboardReport(Report):
     """
 
     of_means = True
-    needs: ClassVar[Mapping[str, Need]] = {
-        "report.shifts": Need(
-            where("report.shifts_from", lambda folders: folders is None),
-            "report.shifts_from says the kinds of shift; leave one of the two out",
-        )
-    }
 
     name: FileName = "leaderboard"
     spread: Spread = "domainbed"
     std_divisor: Literal["K-1", "K"] = "K-1"
     reference: Name = "erm"
     shifts: dict[str, Literal["diversity", "correlation"]] = Field({})
-    shifts_from: Folders | None = None
-    shifts_estimator: Name | None = None
     distances_from: Folders | None = None
     epochs: Annotated[int, Field(ge=2), Refusal("has no variance", "give 2 or more")] = 10
     baseline: Name | None = None
@@ -161,20 +146,10 @@ class LeaderboardReport(Report):
         list[Name], Refusal("is no list of published tables", "write e.g. [NAME]")
     ] = Field([])
 
-    @model_validator(mode="after")
-    def _together(self) -> Self:
-        if self.shifts_estimator is not None and self.shifts_from is None:
-            raise ConfigError(
-                f"report.shifts_estimator={self.shifts_estimator} chooses among the estimates of "
-                "report.shifts_from, which is null; name their folders there, or leave it out"
-            )
-        return self
-
     def __call__(
         self, collection: Collection, selection: Selection, split_by: str | None = None
     ) -> Document:
         theirs = published_boards(self.published)
-        split = shift_split(self.shifts, self.shifts_from, self.shifts_estimator)
         if collection.published:
             return self._stated(collection)
         selected = select_runs(collection, selection, split_by)
@@ -189,7 +164,7 @@ class LeaderboardReport(Report):
         chosen = choices(selected, unreported)
         sections = []
         for leaderboard in tracked(results, "statistics", len(results), "leaderboards"):
-            score = score_table(leaderboard, self.reference, split, self.spread)
+            score = score_table(leaderboard, self.reference, self.shifts, self.spread)
             other_board = baseline if baseline and baseline.title != leaderboard.title else None
             tables = [
                 leaderboard_table(
@@ -221,7 +196,7 @@ class LeaderboardReport(Report):
             )
         gaps, gap_problems = gap_section(results, self.distances_from)
         agreement = agreement_section(levels, theirs)
-        problems = [*collection.problems, *missing, *split.problems, *gap_problems]
+        problems = [*collection.problems, *missing, *gap_problems]
         counting = sum(not run.reason for run in selected.runs)
         used = f"{counting} of {len(collection.runs)} runs count"
         used += ": one hyperparameter draw of each search" * selection.chooses_draws

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,7 @@ from dgbench.analysis.accuracy import (
 )
 from dgbench.analysis.selection import RunKey, first_best, records_of, scores
 from dgbench.analysis.shift_verdicts import DOMINANT
-from dgbench.errors import ConfigError, MeasureError
+from dgbench.errors import MeasureError
 from dgbench.plan.folds import LOO, tested, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.chance import accuracy_note
@@ -49,16 +47,7 @@ from dgbench.reports.published import published
 from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, finished_rows, in_environments
-from dgbench.reports.reading.shifts import (
-    ShiftSetting,
-    form_of,
-    forms_of,
-    read_shifts,
-    shift_settings,
-    verdicts,
-)
 from dgbench.reports.resolution import below_noise, resolution
 from dgbench.reports.tables import Column, Table, entries, entry, table
 
@@ -313,116 +302,27 @@ def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | 
 OTHER = "other"
 
 
-@dataclass(frozen=True)
-class ShiftSplit:
-    """The kind of shift of each dataset."""
-
-    named: Mapping[str, str]  #: dataset -> kind; used where nothing is estimated
-    #: form of a dataset -> kind, in place of ``named``; None where no estimates were asked for
-    estimated: Mapping[str, str] | None = None
-    source: str = ""  #: what the estimates are, in words
-    problems: Sequence[Problem] = field(default=())  #: of the estimates' files
-
-    def of(self, identity: Mapping[str, Any]) -> str:
-        """Look up the shift that dominates a dataset: ``diversity``, ``correlation`` or
-        :data:`OTHER`.
-        """
-        if self.estimated is None:
-            return self.named.get(str(identity["dataset"]), OTHER)
-        return self.estimated.get(form_of(identity), OTHER)
-
-    @property
-    def notes(self) -> list[str]:
-        """Where the kinds come from, if not from the configuration."""
-        if self.estimated is None:
-            return []
-        return [
-            (
-                f"Kinds of shift: estimated ({self.source}). Under other: datasets that were not "
-                "estimated in this form, and those whose intervals do not say that one kind "
-                "dominates."
-            )
-        ]
-
-
-def shift_split(
-    named: Mapping[str, str],
-    folders: str | Path | Sequence[str | Path] | None,
-    estimator: str | None,
-) -> ShiftSplit:
-    """Determine the kind of shift of each dataset, from the configuration or from estimates.
-
-    Args:
-        named: dataset -> kind, of the configuration.
-        folders: with ``shifts.jsonl``; None takes what is named.
-        estimator: which estimates count where the folders hold several: its name, or the title of a
-            section of ``report=shift``.
-
-    Raises:
-        RecordError: there are no rows.
-        ConfigError: no estimator of the two shifts was run, or several were and none is chosen.
-    """
-    if folders is None:
-        return ShiftSplit(named)
-    estimates = read_shifts(folders)
-    settings, setting_problems = shift_settings(estimates.rows)
-    setting = _chosen([setting for setting in settings if setting.axes], estimator)
-    kinds: dict[str, set[str]] = {}
-    identities = {line.title: line.identity for line in setting.lines}
-    for title, verdict in verdicts(setting).items():
-        for form in forms_of(identities[title]):
-            kinds.setdefault(form, set()).add(verdict.kind)
-    dominant = {
-        form: next(iter(labels))
-        for form, labels in kinds.items()
-        if len(labels) == 1 and labels <= set(DOMINANT)
-    }
-    source = f"{setting.title}; {', '.join(estimates.folders)}"
-    return ShiftSplit(named, dominant, source, [*estimates.problems, *setting_problems])
-
-
-def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
-    if not settings:
-        raise ConfigError(
-            "report.shifts_from holds no diversity and correlation shift; estimate them with "
-            "estimator=[joint]"
-        )
-    picks = [
-        setting
-        for setting in settings
-        if name in (None, setting.title, setting.identity["estimator"])
-    ]
-    if len(picks) == 1:
-        return picks[0]
-    problem = (
-        f"={name} matches {len(picks)} estimates"
-        if name
-        else f" is needed, for there are {len(picks)} estimates"
-    )
-    raise ConfigError(
-        f"report.shifts_estimator{problem}; name one of: "
-        f"{'; '.join(setting.title for setting in settings)}"
-    )
-
-
 Score = tuple[int | None, str]  # or None and why
 
 
 def score_table(
-    leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, kind: str = "domainbed"
+    leaderboard: Leaderboard, reference: str, shifts: Mapping[str, str], kind: str = "domainbed"
 ) -> Table | None:
     """Sum the ranking scores of each algorithm, highest first; None without the reference or
     without any other.
 
     Args:
         reference: algorithm whose error bar decides.
-        shifts: the kind of shift that dominates each dataset.
+        shifts: dataset -> the kind of shift that dominates it; the others are under ``other``.
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
     names = leaderboard.algorithms
     if reference not in names or len(names) < 2:
         return None
-    kinds = {dataset.title: shifts.of(dataset.identity) for dataset in leaderboard.datasets}
+    kinds = {
+        dataset.title: shifts.get(str(dataset.identity["dataset"]), OTHER)
+        for dataset in leaderboard.datasets
+    }
     scores = {
         dataset.title: {name: _score(dataset, name, reference, kind) for name in names}
         for dataset in leaderboard.datasets
@@ -457,7 +357,6 @@ def score_table(
             f"bar of {reference} ({SPREADS[kind]}); summed over datasets. It does not compare two "
             "others (Ye et al. 2022)."
         ),
-        *shifts.notes,
     ]
     return table(lines, "ranking_score", f"Ranking score against {reference}", columns, notes)
 

@@ -1,8 +1,7 @@
-"""Finds run folders and reads their rows into one compact table.
+"""Find run folders, and read their rows into one compact table.
 
-Whatever cannot be used is named, never dropped.
-
-One record per run: which of several is used, whether they agree, which text counts, which are
+Whatever cannot be used is named, never dropped. One record of each run is used; this module decides
+which of several, whether they agree, which text of a user's own module counts, and which runs are
 repetitions.
 """
 
@@ -41,16 +40,19 @@ from dgbench.records.status import (
     lacking_rows,
     trained_again,
 )
+from dgbench.reports.reading.archived_runs import read_archive
 from dgbench.reports.reading.folders import (
     UNREADABLE_FILE,
     Problem,
     RunFolder,
     archives_in,
     find_runs,
+    fold_of,
     nothing_found,
     places,
     printable,
 )
+from dgbench.reports.reading.row_cache import RowCache
 from dgbench.reports.reading.row_files import (
     BY_SEED,
     CODE_SEPARATOR,
@@ -59,10 +61,8 @@ from dgbench.reports.reading.row_files import (
     ROW_TYPE,
     SEEDED,
     Names,
-    RowCache,
     Run,
     differing,
-    read_archive,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +93,13 @@ class Collection:
     #: the results are of one step that others chose, nobody says how
     selected_elsewhere: bool = False
 
+    def without_numbers(self) -> Collection:
+        """Return the collection without its rows, whose memory is free once nobody holds this one.
+
+        Rows of tens of thousands of runs take tens of MB, and are not read after a selection.
+        """
+        return replace(self, rows=self.rows.head(0).copy())
+
 
 def collect(
     roots: str | Path | Iterable[str | Path], cache: bool = False, repeated: bool = False
@@ -103,14 +110,15 @@ def collect(
     Args:
         roots: folders and archives, or one.
         cache: keep the rows of many runs in a hidden file of the folder that was searched, and read
-            from there those that have not changed; see :mod:`dgbench.reports.reading.row_files`.
+            from there those that have not changed; see :mod:`dgbench.reports.reading.row_cache`.
         repeated: keep every record of a run, where several folders have it, e.g. of two code
             versions.
 
     Raises:
         RecordError: there is not one run, or a file is no archive.
     """
-    names, paths = Names(), places(roots)
+    names = Names()
+    paths = places(roots)
     records, problems = read_archives(paths, names)
     folders, faults = find_runs([place for place in paths if not os.path.isfile(place)])
     problems += faults
@@ -120,29 +128,19 @@ def collect(
             f"{nothing_found(paths, problems)}; train some with `{train}` or name a folder with "
             "runs=[DIR]"
         )
-    if stopped := sum(folder.status == STOPPED for folder in folders):
-        reason = (
-            f"{stopped} ended early, as their search says; hparams=search in the same folder "
-            "trains them on"
-        )
-        problems.append(
-            Problem("draws that were stopped", ", ".join(map(printable, paths)), reason)
-        )
+    problems += _stopped_draws(folders, paths)
+    records_of_folders, faults = _read_folders(folders, names, cache)
+    records += records_of_folders
     named = {problem.where for problem in problems}
-    caches = {root: RowCache(root, names, cache) for root in {folder.root for folder in folders}}
-    for folder in tracked(folders, "reading runs", len(folders), "folders"):
-        new_records, faults = _read_folder(folder, caches[folder.root])
-        records += new_records
-        problems += [
-            problem
-            for problem in faults
-            if problem.kind != UNREADABLE_FILE or problem.where not in named
-        ]
-    for row_cache in caches.values():
-        row_cache.save()
-    caches.clear()  # it holds the rows of records that are left out below
+    for fault in faults:
+        if fault.kind != UNREADABLE_FILE or fault.where not in named:
+            problems.append(fault)
     with_rows = {run.folder for run, _ in records}
-    without_rows = [folder for folder in folders if printable(folder.path) not in with_rows]
+    without_rows = [
+        replace(folder, fold=fold_of(folder))
+        for folder in folders
+        if printable(folder.path) not in with_rows
+    ]
     if not repeated:
         records, duplicates = without_duplicates(records, list(names))
         records, older = with_newest_text(records)
@@ -157,6 +155,35 @@ def collect(
     return Collection(
         runs, _frame([rows for _, rows in records], list(names)), problems, without_rows
     )
+
+
+def _stopped_draws(folders: Sequence[RunFolder], paths: Sequence[Path]) -> list[Problem]:
+    """Report, as one problem, the draws that a search stopped."""
+    stopped = sum(folder.status == STOPPED for folder in folders)
+    if not stopped:
+        return []
+    reason = (
+        f"{stopped} ended early, as their search says; hparams=search in the same folder "
+        "trains them on"
+    )
+    return [Problem("draws that were stopped", ", ".join(map(printable, paths)), reason)]
+
+
+def _read_folders(
+    folders: Sequence[RunFolder], names: Names, use_cache: bool
+) -> tuple[list[Record], list[Problem]]:
+    """Read the runs of all folders with their rows, and what is wrong with them."""
+    roots = {folder.root for folder in folders}
+    caches = {root: RowCache(root, names, use_cache) for root in roots}
+    records: list[Record] = []
+    problems: list[Problem] = []
+    for folder in tracked(folders, "reading runs", len(folders), "folders"):
+        records_of_folder, faults = _read_folder(folder, caches[folder.root])
+        records += records_of_folder
+        problems += faults
+    for cache in caches.values():
+        cache.save()
+    return records, problems
 
 
 def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], list[Problem]]:
@@ -205,7 +232,8 @@ def _place(identity: Mapping[str, Any], parts: dict[Any, list[Any]]) -> list[lis
         if name == "run":
             continue
         value = identity[name]
-        key = type(value), id(value) if isinstance(value, list | dict) else value
+        is_shared = isinstance(value, list | dict)
+        key = type(value), id(value) if is_shared else value
         if key not in parts:
             pieces: list[Any] = _NUMBER.split(identity_key(identity, [name]))
             pieces[1::2] = map(float, pieces[1::2])
@@ -215,7 +243,8 @@ def _place(identity: Mapping[str, Any], parts: dict[Any, list[Any]]) -> list[lis
 
 
 def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list[Problem]]:
-    path, file = printable(folder.path), folder.path / ROW_FILE
+    path = printable(folder.path)
+    file = folder.path / ROW_FILE
     records: list[Record] = []
     problems: list[Problem] = []
     try:
@@ -311,10 +340,8 @@ def without_duplicates(
                     problems.append(Problem("disagreement", other[0].folder, text))
                     continue
                 copies += [other[0].folder, *other[0].copies]
-                study, used_study = (
-                    os.path.dirname(other[0].folder),
-                    os.path.dirname(used[0].folder),
-                )
+                study = os.path.dirname(other[0].folder)
+                used_study = os.path.dirname(used[0].folder)
                 duplicates[study, used_study, reason].append((other[0].folder, used[0].folder))
             if copies:
                 used = replace(used[0], copies=(*used[0].copies, *copies)), used[1]
@@ -366,11 +393,9 @@ def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
     if not differ:
         return ""
     steps = sorted({step for step, _, _ in differ})
-    span = (
-        f"step {steps[0]}"
-        if len(steps) == 1
-        else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
-    )
+    span = f"step {steps[0]}"
+    if len(steps) > 1:
+        span = f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
     codes = [record[0].identity["code"] for record in (used, other)]
     other_code = "" if codes[0] == codes[1] else f"; code {codes[0]} there, {codes[1]} here"
     return (
@@ -380,10 +405,9 @@ def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
 
 
 def _errors(rows: RowArray, names: Sequence[str]) -> dict[RowKey, float]:
-    """Step, environment and subset -> error in percent."""
-    env, subset = (
-        [names[number] for number in rows[column].tolist()] for column in ("env", "subset")
-    )
+    """Map step, environment and subset -> error in percent."""
+    env = [names[number] for number in rows["env"].tolist()]
+    subset = [names[number] for number in rows["subset"].tolist()]
     keys = zip(rows["step"].tolist(), env, subset, strict=True)
     return dict(zip(keys, (100 * rows["wrong"] / rows["seen"]).tolist(), strict=True))
 
@@ -404,22 +428,22 @@ def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]
     Returns:
         The records that count, and one problem for every import path with runs of older texts.
     """
-    newest: dict[
-        str, tuple[float, str]
-    ] = {}  # import path -> when it last trained, and digest of its text
+    # import path -> when it last trained, and digest of its text
+    newest: dict[str, tuple[float, str]] = {}
     for run, _ in records:
         if run.identity["user_code"]:
             trained = _trained_at(Path(run.folder))
             for path, text in run.identity["user_code"].items():
                 newest[path] = max(newest.get(path, (trained, text)), (trained, text))
-    kept, older = [], defaultdict(list)
+    counting = []
+    older = defaultdict(list)
     for record in records:
         texts = record[0].identity["user_code"]
         outdated = [path for path, text in texts.items() if text != newest[path][1]]
         if outdated:
             older[outdated[0]].append(record[0])
         else:
-            kept.append(record)
+            counting.append(record)
     problems = []
     for path, runs in older.items():
         texts_before = len({run.identity["user_code"][path] for run in runs})
@@ -432,7 +456,7 @@ def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]
             "last, count"
         )
         problems.append(Problem("older code", path, reason))
-    return kept, problems
+    return counting, problems
 
 
 def _trained_at(folder: Path) -> float:
@@ -465,17 +489,18 @@ def fold_seeds(identities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         settings = identity_keys(folded, shared)
         for setting, identity in zip(settings, folded, strict=True):
             values[setting][identity["seed"]].add(identity[name])
-        by_seed = {
-            setting
-            for setting, seeds in values.items()
-            if len(set().union(*seeds.values())) > 1
-            and all(len(of_seed) == 1 for of_seed in seeds.values())
-        }
+        by_seed = {setting for setting, seeds in values.items() if _one_for_each(seeds)}
         for index, setting in enumerate(settings):
             if setting in by_seed:
                 folded[index] = {**folded[index], name: BY_SEED}
         shared = (*shared, name)  # splits of different data are no repetitions
     return folded
+
+
+def _one_for_each(values_of_seeds: Mapping[int, set[Any]]) -> bool:
+    """Return whether each seed has one value, and not all have the same."""
+    is_one_each = all(len(values) == 1 for values in values_of_seeds.values())
+    return is_one_each and len(set().union(*values_of_seeds.values())) > 1
 
 
 #: ways out where versions would share a table
@@ -499,14 +524,16 @@ def with_same_code(collection: Collection, versions: Sequence[str]) -> Collectio
     """
     codes_of_runs = [set(code_parts(run.identity["code"])) for run in collection.runs]
     present = sorted(set().union(*codes_of_runs))
-    if absent := [version for version in versions if version not in present]:
+    absent = [version for version in versions if version not in present]
+    if absent:
         raise RecordError(
             f"same_code names {', '.join(absent)}, but the runs are of {', '.join(present)}; name "
             "these"
         )
     together = CODE_SEPARATOR.join(sorted(versions))
-    runs = [
-        replace(run, identity={**run.identity, "code": together}) if parts <= set(versions) else run
-        for run, parts in zip(collection.runs, codes_of_runs, strict=True)
-    ]
+    runs = []
+    for run, parts in zip(collection.runs, codes_of_runs, strict=True):
+        if parts <= set(versions):
+            run = replace(run, identity={**run.identity, "code": together})
+        runs.append(run)
     return replace(collection, runs=runs)

@@ -98,7 +98,8 @@ def algorithm_command(run: Path, algorithm: str, example: Path) -> str:
         algorithm: its name.
         example: folder of a run of the algorithm, on any dataset.
     """
-    here, there = Typed.of(run), Typed.of(example)
+    here = Typed.of(run)
+    there = Typed.of(example)
     of_other = [key for key in map(_key, here.words or ()) if _of_algorithm(key)]
     chosen = [word for word in there.words or () if _of_algorithm(_key(word))]
     named = [] if any(_key(word) == "algorithm" for word in chosen) else [f"algorithm={algorithm}"]

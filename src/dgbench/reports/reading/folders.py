@@ -17,11 +17,9 @@ from dgbench.records.rows import LONGEST, ROW_FILE, SHIFT_FILE
 from dgbench.records.status import STATUS_FILE, read_status
 
 UNKNOWN = "UNKNOWN"  #: the status of a folder that has none
-UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN = (
-    "unreadable folder",
-    "unreadable file",
-    "unreadable plan",
-)
+UNREADABLE_FOLDER = "unreadable folder"
+UNREADABLE_FILE = "unreadable file"
+UNREADABLE_PLAN = "unreadable plan"
 NO_FOLDER = "no such folder"
 #: kinds of problems that may hide runs
 HIDING = frozenset({UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN})
@@ -61,6 +59,8 @@ class RunFolder:
     status: str  #: a word of :mod:`dgbench.records.status`, or :data:`UNKNOWN`
     reason: str  #: what the status says besides
     root: Path = Path()  #: the searched folder that it was found under
+    #: it was made for, of a run without rows; None where that is not known
+    fold: str | None = None
 
 
 def places(roots: Any) -> list[Path]:
@@ -92,9 +92,13 @@ def printable(text: str | Path) -> str:
     text = str(text)
     if text.isprintable():
         return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
+    return "".join(map(_escaped, text))
+
+
+def _escaped(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return letter.encode("unicode_escape", "surrogatepass").decode()
 
 
 def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], subject: str = "runs") -> str:
@@ -123,7 +127,8 @@ def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
     around: set[str] = set()  # real paths of all folders that contain runs
     problems: list[Problem] = []
     for root in roots:
-        real_root, only_config = os.path.realpath(root), []
+        real_root = os.path.realpath(root)
+        only_config = []
         for name, present in searched(root, (*_OF_RUNS, SHIFT_FILE), problems):
             if SHIFT_FILE in present:
                 continue
@@ -163,10 +168,8 @@ def searched(
     """
 
     def unreadable(error: OSError) -> None:
-        path, reason = (
-            printable(error.filename or root),
-            f"{error.strerror}; make it readable, or name other folders",
-        )
+        path = printable(error.filename or root)
+        reason = f"{error.strerror}; make it readable, or name other folders"
         problems.append(Problem(UNREADABLE_FOLDER, path, reason))
 
     if not os.path.isdir(root):
@@ -195,15 +198,16 @@ def _is_regular(file: str, problems: list[Problem]) -> bool:
 
 
 def _parents(path: str, around: set[str]) -> Iterator[str]:
-    while (path := os.path.dirname(path)) not in around and path != os.path.dirname(path):
-        yield path
+    parent = os.path.dirname(path)
+    while parent not in around and parent != os.path.dirname(parent):
+        yield parent
+        parent = os.path.dirname(parent)
 
 
 def fold_of(folder: RunFolder) -> str | None:
-    """Read which fold a run folder was made for in its configuration (``fold.name``); None where
-    that is not known.
+    """Read which fold a run folder was made for, or None if that is not known.
 
-    For runs that stopped before their first row; all others carry their fold in the rows.
+    It is ``fold.name`` of its configuration. For runs that stopped before their first row; all others carry their fold in the rows.
     """
     document = _yaml(folder.path / _CONFIG)
     try:
@@ -229,25 +233,24 @@ def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:
     Returns:
         the files; and a problem for each frozen entry, which is read only where it is named itself.
     """
-    files, problems = sorted(folder.glob(f"*{SUFFIX}")), []
+    files = sorted(folder.glob(f"*{SUFFIX}"))
+    problems = []
     for entry in sorted(folder.glob(f"*/{ENTRY_FILE}")):
-        if reason := frozen_reason(entry):
-            problems.append(
-                Problem(
-                    "frozen entry", printable(entry.parent), f"{reason}; name its folder to read it"
-                )
-            )
+        reason = frozen_reason(entry)
+        if reason:
+            advice = f"{reason}; name its folder to read it"
+            problems.append(Problem("frozen entry", printable(entry.parent), advice))
         else:
             files.append(entry.parent / ROWS)
     return files, problems
 
 
 def frozen_reason(entry: Path) -> str:
-    """Read what ``frozen:`` says in an ``entry.yaml``; empty where it says nothing or cannot be
-    read.
+    """Read what ``frozen:`` says in an ``entry.yaml``; return "" if it says nothing, or is not
+    readable.
     """
     content = _yaml(entry)
     reason = content.get("frozen") if isinstance(content, dict) else None
-    return (
-        printable(" ".join(reason.split())) if isinstance(reason, str) else "frozen" * bool(reason)
-    )
+    if isinstance(reason, str):
+        return printable(" ".join(reason.split()))
+    return "frozen" if reason else ""

@@ -19,9 +19,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.analysis.selection import (
-    Draws,
     RunKey,
     Selection,
+    UncountedRuns,
     accuracies_of,
     choose_draws,
     records_of,
@@ -31,7 +31,7 @@ from dgbench.plan.folds import FULL, tested
 from dgbench.records.rows import EVALUATED, Role, identity_key, identity_keys, keys
 from dgbench.reports.labels import algorithm_labels
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.folders import Problem, fold_of
+from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class SelectedRun:
     #: validation accuracy that speaks for it, NaN where there is none
     accuracy: float = float("nan")
     reason: str = ""  #: why it does not count; empty where it does
-    lost: bool = False  #: it does not count because another draw of its search was chosen
+    not_chosen: bool = False  #: it does not count because another draw of its search was chosen
     finished: bool = True  #: it was trained to its end
     #: in which it has ``test`` rows, at any step; of ``full`` folds alone
     environments: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class Selected:
     runs: Sequence[SelectedRun]
     tests: pd.DataFrame
     #: study folder -> fold without rows -> why
-    silent: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)
+    folds_without_rows: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)
     partial: bool = False  #: runs that do not count may not be among them
     published: Sequence[Published] = ()  #: tables of means, in place of runs
     problems: Sequence[Problem] = ()  #: of a table of others: what was assumed and left out
@@ -140,7 +140,9 @@ def select_runs(
         if run.unusable:
             choices.reason[index] = run.unusable
             choices.steps[index] = -1
-    draws = choose_draws(run_keys, choices, selection) if selection.chooses_draws else Draws()
+    draws = (
+        choose_draws(run_keys, choices, selection) if selection.chooses_draws else UncountedRuns()
+    )
     reasons = {**choices.reason, **draws.stuck, **draws.lost}
     everywhere = _environments_of_full(collection)
     decided = zip(
@@ -154,7 +156,7 @@ def select_runs(
         for index, (run, label, step, accuracy) in enumerate(decided)
     ]  # fmt: skip
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
-    return Selected(runs, tests_of(runs, rows, at_step), _silent_folds(collection))
+    return Selected(runs, tests_of(runs, rows, at_step), _folds_without_rows(collection))
 
 
 class _Tuples:
@@ -180,25 +182,23 @@ def select_study(
         selection: chooses the step of each run.
         unusable: fold -> why its errors must not be used, even where there are rows.
     """
-    number_of = {
-        fold: number for number, fold in enumerate(dict.fromkeys(row["fold"] for row in rows))
-    }
+    folds = list(dict.fromkeys(row["fold"] for row in rows))
+    number_of = {fold: number for number, fold in enumerate(folds)}
     first = {row["fold"]: row for row in reversed(rows)}
-    runs = [
-        Run(fold, {key: first[fold][key] for key in IDENTITY_KEYS}, "DONE", "", 0, 0)
-        for fold in number_of
-    ]
+    runs = []
+    for fold in folds:
+        identity = {key: first[fold][key] for key in IDENTITY_KEYS}
+        runs.append(Run(fold, identity, "DONE", "", 0, 0))
     names = ["step", "env", "subset", "env_held_out", "seen", "wrong", "majority_wrong"]
-    frame = pd.DataFrame(
-        [{"run": number_of[row["fold"]], **{name: row.get(name) for name in names}} for row in rows]
-    )
+    columns: dict[str, list[Any]] = {"run": [number_of[row["fold"]] for row in rows]}
+    for name in names:
+        columns[name] = [row.get(name) for row in rows]
+    frame = pd.DataFrame(columns)
     frame = frame.astype({"env": "category", "subset": "category", "majority_wrong": "float64"})
     selected = select_runs(Collection(runs, frame, [], []), selection)
-    without_rows = {
-        Path(): {fold: reason for fold, reason in unusable.items() if fold not in number_of}
-    }
+    without_rows = {fold: reason for fold, reason in unusable.items() if fold not in number_of}
     named = [replace(run, reason=unusable.get(run.folder, run.reason)) for run in selected.runs]
-    return replace(selected, runs=named, silent=without_rows)
+    return replace(selected, runs=named, folds_without_rows={Path(): without_rows})
 
 
 def finished_rows(collection: Collection) -> pd.DataFrame:
@@ -249,9 +249,10 @@ def tests_of(
     is_test = (rows["subset"] == "test").to_numpy()
     rows = rows[is_test if at_step is None else is_test & at_step]
     everywhere = rows["env"].drop_duplicates().map(str).tolist()
-    tested_in = [
-        everywhere if run.identity["fold"] == FULL else tested(run.identity) for run in runs
-    ]
+    tested_in = []
+    for run in runs:
+        is_full = run.identity["fold"] == FULL
+        tested_in.append(everywhere if is_full else tested(run.identity))
     counted = in_environments(rows, tested_in)
     rows = rows if counted.all() else rows[counted]
     numbers = rows["run"].to_numpy()
@@ -314,17 +315,16 @@ def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
     return environments
 
 
-def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
+def _folds_without_rows(collection: Collection) -> dict[Path, dict[str, str]]:
     """Map study folder -> fold -> why that fold has no rows, for runs that stopped before their
     first evaluation.
     """
     reasons: dict[Path, dict[str, str]] = {}
     for folder in collection.without_rows:
-        fold = fold_of(folder)
-        if fold is not None:
+        if folder.fold is not None:
             failed = folder.status == "FAILED"
             reason = f"failed: {folder.reason}" if failed else "unfinished, no rows yet"
-            reasons.setdefault(folder.path.parent, {})[fold] = reason
+            reasons.setdefault(folder.path.parent, {})[folder.fold] = reason
     return reasons
 
 
@@ -334,7 +334,7 @@ _NETWORK = keys(Role.NETWORK)
 _PLACE = keys(Role.DATA | Role.PROTOCOL | Role.FOLDS)
 
 
-def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]:
+def once_per_network(identities: Sequence[Identity]) -> list[tuple[int, Identity]]:
     """Enumerate identities, that of an evaluated model once for every kind of network trained in
     its setting.
 

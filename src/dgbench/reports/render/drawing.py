@@ -116,7 +116,8 @@ def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str]
         written: formats the text of a cell, e.g. in percent; None for cells without text.
     """
     colors = np.empty((*values.shape, 4))
-    colors[..., :3], colors[..., 3] = _FILL, 0.04 + 0.9 * np.clip(np.nan_to_num(values), 0, 1)
+    colors[..., :3] = _FILL
+    colors[..., 3] = 0.04 + 0.9 * np.clip(np.nan_to_num(values), 0, 1)
     # of a pickled figure, matplotlib converts with a warning
     eight_bits = np.round(255 * colors).astype(np.uint8)
     axes.imshow(eight_bits, interpolation="none", aspect="auto")

@@ -110,16 +110,17 @@ def plain_document(document: Document) -> str:
     section, problems.
     """
     parts = [*document.warnings]
-    left_out, folded = 0, []
+    left_out = 0
+    folded = []
     for section in sections_in_order(document):
         left_out += len(section.tables) + len(section.figures)
         if section.folded:
-            folded.append(
-                f"  {section.title}: {' '.join(section.answer).partition('. ')[0].rstrip('.')}."
-            )
+            first_sentence = " ".join(section.answer).partition(". ")[0].rstrip(".")
+            folded.append(f"  {section.title}: {first_sentence}.")
             continue
         parts += [f"\n== {section.title} ==", *section.answer]
-        if (table := main_table(section)) is not None:
+        table = main_table(section)
+        if table is not None:
             parts.append("\n" + plain_table(table, title_of(table, document)))
             left_out -= 1
     if folded:
@@ -130,10 +131,9 @@ def plain_document(document: Document) -> str:
     problems = cells(document.problems)
     if problems:
         parts.append(f"\n{document.problems.title}")
-        parts += [
-            "  " + "  ".join(show(cell, "text") for cell in line)
-            for line in problems[:_MOST_PROBLEMS]
-        ]
+        for line in problems[:_MOST_PROBLEMS]:
+            texts = [show(cell, "text") for cell in line]
+            parts.append("  " + "  ".join(texts))
         if len(problems) > _MOST_PROBLEMS:
             parts.append(f"  and {len(problems) - _MOST_PROBLEMS} more, in the report")
     return "\n".join(parts)
@@ -174,7 +174,8 @@ def markdown_files(document: Document) -> Files:
     for section in sections_in_order(document):
         parts += [f"## {inert(section.title)}", *map(inert, section.answer)]
         for item in in_order(section):
-            title, command = title_of(item, document), remake(document, item)
+            title = title_of(item, document)
+            command = remake(document, item)
             if isinstance(item, Table):
                 parts.append(markdown_table(item, title=title))
             else:
@@ -184,7 +185,8 @@ def markdown_files(document: Document) -> Files:
                     inert(item.caption),
                 ]
             parts.append(f"Made by `{command}`" if command else "")
-        parts.append("\n".join(f"- {inert(f'{name}: {value}')}" for name, value in section.facts))
+        facts = [inert(f"{name}: {value}") for name, value in section.facts]
+        parts.append("\n".join(f"- {fact}" for fact in facts))
     parts += [inert(" ".join(document.lead)), markdown_table(document.problems, level=2)]
     if document.words:
         parts += [
@@ -202,7 +204,9 @@ def markdown_table(table: Table, level: int = 3, title: str | None = None) -> st
         lines.append(["---:" if column.numeric else "---" for column in table.columns])
         for line, reference in zip(cells(table), table.references, strict=True):
             texts = list(map(_markdown_cell, line, table.columns))
-            lines.append([f"*{text}*" for text in texts] if reference else texts)
+            if reference:
+                texts = [f"*{text}*" for text in texts]
+            lines.append(texts)
         parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
     return "\n\n".join(parts + ([inert(" ".join(table.notes))] if table.notes else []))
 
@@ -241,15 +245,14 @@ def csv_text(frame: pd.DataFrame, **options: Any) -> str:
         frame: any values.
         options: of pandas' ``to_csv``.
     """
-    columns = {
-        _no_formula(name): column
-        if pd.api.types.is_numeric_dtype(column)
-        else pd.Series([_no_formula(value) for value in column], column.index, object)
-        for name, column in frame.items()
-    }
-    return str(
-        pd.DataFrame(columns, frame.index).to_csv(index=False, lineterminator="\n", **options)
-    )
+    columns = {}
+    for name, column in frame.items():
+        if not pd.api.types.is_numeric_dtype(column):
+            values = [_no_formula(value) for value in column]
+            column = pd.Series(values, column.index, object)
+        columns[_no_formula(name)] = column
+    safe = pd.DataFrame(columns, frame.index)
+    return str(safe.to_csv(index=False, lineterminator="\n", **options))
 
 
 def _no_formula(value: Any) -> Any:
@@ -297,10 +300,8 @@ def latex_files(document: Document) -> Files:
         for table in section.tables:
             if not len(table):
                 continue
-            label, title = (
-                f"{_stem(section.name)}_{_stem(table.name)}",
-                f"{title_of(table, document)}, {section.title}",
-            )
+            label = f"{_stem(section.name)}_{_stem(table.name)}"
+            title = f"{title_of(table, document)}, {section.title}"
             files[f"tex/{label}.tex"] = latex_table(table, title, remake(document, table), label)
             parts.append(rf"\input{{tex/{label}.tex}}")
         for figure in section.figures:
@@ -330,7 +331,7 @@ def latex_table(table: Table, title: str | None = None, command: str = "", label
         command: that makes it again.
         label: for ``\ref``.
     """
-    align = "".join("r" if column.numeric else "l" for column in table.columns)
+    align = "".join(map(_alignment, table.columns))
     head = " & ".join(latex_text(column.shown) for column in table.columns) + r" \\"
     lines = [" & ".join(map(_latex_cell, line, table.columns)) + r" \\" for line in cells(table)]
     if len(table) < len(lines):  # references stand below a rule
@@ -355,6 +356,10 @@ def latex_table(table: Table, title: str | None = None, command: str = "", label
         *(rf"\par\smallskip{{\footnotesize {text}\par}}" for text in notes), r"\end{table}",
     ]  # fmt: skip
     return "\n".join([*comments, *body]) + "\n"
+
+
+def _alignment(column: Column) -> str:
+    return "r" if column.numeric else "l"
 
 
 def _with_names_in_papers(text: str, table: Table) -> str:
@@ -448,13 +453,14 @@ class Explained:
         from markupsafe import Markup, escape
 
         tag = Markup('<dfn tabindex="0" aria-describedby="{}" data-meaning="{}">{}</dfn>')
-        parts, end = [], 0
+        parts = []
+        end = 0
         for match in self._pattern.finditer(text):
-            if sentence := self._left.pop(term := match[1].lower(), ""):
-                parts += [
-                    escape(text[end : match.start()]),
-                    tag.format(anchor(term), sentence, match[0]),
-                ]
+            term = match[1].lower()
+            sentence = self._left.pop(term, "")
+            if sentence:
+                marked = tag.format(anchor(term), sentence, match[0])
+                parts += [escape(text[end : match.start()]), marked]
                 end = match.end()
         return Markup("").join([*parts, escape(text[end:])])
 

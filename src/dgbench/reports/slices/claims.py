@@ -25,7 +25,7 @@ from dgbench.reports.published import Published, names, published
 from dgbench.reports.ranking.contests import ALPHA, contests
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.tables import Column, Table, entry, table
-from dgbench.validation import Refusal
+from dgbench.validation import Refusal, Switch, shown
 
 ASSUMPTIONS = (
     (
@@ -147,6 +147,7 @@ class ClaimsReport(Report):
 
     Args:
         tables: names of published tables; None takes all that have error bars over runs.
+        domains: judge the tables by environment, in place of those of datasets.
     """
 
     name: FileName = "claims"
@@ -155,18 +156,28 @@ class ClaimsReport(Report):
         Refusal("is no list of published tables", "write e.g. [NAME], or null for all"),
     ] = Field(None)
 
+    domains: Switch = False
+
     unread = OF_RUNS
 
     def __call__(
         self, collection: Collection | None, selection: Selection, split_by: str | None = None
     ) -> Document:
-        having = [paper for name in names() if (paper := published(name)).bar]
+        having = [paper for paper in map(published, names()) if paper.bar]
         papers = having if self.tables is None else [published(name) for name in self.tables]
-        if without := [paper.name for paper in papers if not paper.bar]:
+        without = [paper.name for paper in papers if not paper.bar]
+        if without:
             raise ConfigError(
                 f"report.tables: {without[0]} prints no error bars over runs; choose from "
                 f"{', '.join(paper.name for paper in having)}"
             )
+        if self.domains:
+            papers = [part for paper in papers for part in paper.domains]
+            if not papers:
+                raise ConfigError(
+                    f"report.domains=true, but {shown(self.tables)} has no table by environment; "
+                    "leave it out"
+                )
         counts = claims_table(papers)
         best, survive, pairs, alone, together = (
             int(np.nansum(counts.frame[name]))

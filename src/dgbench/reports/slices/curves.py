@@ -67,13 +67,14 @@ class CurvesReport(Report):
         logged = logged_values(collection.runs, run_labels(collection, split_by))
         sections = []
         for title, lines in curves.groupby("setting", sort=False):
-            setting, means = str(title), mean_curves(lines)
+            setting = str(title)
+            means = mean_curves(lines)
             figures = [self._figure(setting, means, quantity) for quantity in ("error", "loss")]
             values = logged[logged["setting"] == setting]
             names = sorted(set(values["name"]), key=lambda name: (name != "loss", name))
-            figures += [
-                self._logged_figure(setting, name, values[values["name"] == name]) for name in names
-            ]
+            for name in names:
+                lines_of_name = values[values["name"] == name]
+                figures.append(self._logged_figure(setting, name, lines_of_name))
             drawn = [figure for figure in figures if figure]
             sections.append(Section(slug(setting), setting, [curve_table(means)], drawn))
         runs = len(collection.runs)
@@ -173,20 +174,23 @@ def run_labels(collection: Collection, split_by: str | None = None) -> list[dict
     ``run`` of runs.
     """
     identities = [run.identity for run in collection.runs]
-    return [
-        {"setting": title, "algorithm": algorithm, **{name: identity[name] for name in _OF_RUN}}
-        for identity, (title, algorithm) in zip(
-            identities, setting_labels(identities, split_by), strict=True
-        )
-    ]
+    titles_and_labels = setting_labels(identities, split_by)
+    labels = []
+    for identity, (title, algorithm) in zip(identities, titles_and_labels, strict=True):
+        label = {"setting": title, "algorithm": algorithm}
+        label |= {name: identity[name] for name in _OF_RUN}
+        labels.append(label)
+    return labels
 
 
 def _roles(collection: Collection) -> NDArray[np.str_]:
     """Find the role of every row; empty for test images of training environments and other images
     of held-out ones.
     """
-    rows, tests = collection.rows, [tested(run.identity) for run in collection.runs]
-    run, subset = rows["run"].to_numpy(), rows["subset"].astype(str).to_numpy()
+    rows = collection.rows
+    tests = [tested(run.identity) for run in collection.runs]
+    run = rows["run"].to_numpy()
+    subset = rows["subset"].astype(str).to_numpy()
     everywhere = np.array([not environments for environments in tests])[run]
     test_roles = np.where(
         everywhere, "everywhere", np.where(in_environments(rows, tests), "test", "")
@@ -214,16 +218,10 @@ def logged_values(runs: Sequence[Run], labels: Sequence[Mapping[str, Any]]) -> p
         except (OSError, ValueError):  # a name that was made printable is none of a file
             continue
         for step, metrics in lines.items():
-            logged = {
-                name.removeprefix(_LOGGED): v
-                for name, v in metrics.items()
-                if name.startswith(_LOGGED)
-            }
-            values += [
-                {**label, "name": name, "step": step, "value": v}
-                for name, v in logged.items()
-                if np.isfinite(v)
-            ]
+            for name, value in metrics.items():
+                if name.startswith(_LOGGED) and np.isfinite(value):
+                    about = {"name": name.removeprefix(_LOGGED), "step": step, "value": value}
+                    values.append({**label, **about})
     return pd.DataFrame(values, columns=[*(labels[0] if labels else ()), "name", "step", "value"])
 
 
@@ -274,10 +272,12 @@ def _draw(axes: Any, means: pd.DataFrame, quantity: str, colors: Mapping[str, st
     """
     for algorithm, line in means.groupby("algorithm", sort=False):
         alone = len(line) == 1
-        if (color := colors.get(str(algorithm))) is None:
+        color = colors.get(str(algorithm))
+        if color is None:
             axes.plot(line["step"], line[quantity], marker="." if alone else "", **REST)
             continue
-        middle, deviation = line[quantity], line[f"{quantity}.std"].fillna(0.0)
+        middle = line[quantity]
+        deviation = line[f"{quantity}.std"].fillna(0.0)
         axes.plot(line["step"], middle, color=color, linewidth=2, marker="o" if alone else "")
         axes.fill_between(
             line["step"],

@@ -43,18 +43,18 @@ class FeaturesReport(Report):
     def __call__(
         self, collection: Collection, selection: Selection, split_by: str | None = None
     ) -> Document:
-        runs = [(run, file) for run in collection.runs if (file := run.file(FEATURE_FILE))]
-        runs.sort(
-            key=lambda pair: [
-                str(pair[0].identity[key]) for key in ("dataset", "algorithm", "seed", "fold")
-            ]
-        )
+        runs = []
+        for run in sorted(collection.runs, key=_place):
+            file = run.file(FEATURE_FILE)
+            if file is not None:
+                runs.append((run, file))
         if not runs:
             raise RecordError(
                 "no run here has kept features; write some with dgbench evaluate model=RUN "
                 "features=200, and name the folder of its rows with runs="
             )
-        sections, problems = [], list(collection.problems)
+        sections = []
+        problems = list(collection.problems)
         for run, file in runs[: self.runs]:
             try:
                 sections.append(_section(run, file, self.map))
@@ -62,11 +62,9 @@ class FeaturesReport(Report):
                 problems.append(
                     Problem("features", str(file.parent), f"{FEATURE_FILE} cannot be read: {error}")
                 )
-        omission = (
-            f", {len(runs) - self.runs} more left out (report.runs)"
-            if len(runs) > self.runs
-            else ""
-        )
+        omission = ""
+        if len(runs) > self.runs:
+            omission = f", {len(runs) - self.runs} more left out (report.runs)"
         return Document(
             title="Features by environment and class",
             selection="",
@@ -78,22 +76,28 @@ class FeaturesReport(Report):
         )
 
 
+def _place(run: Run) -> list[str]:
+    """Make the sort key of a run in this report."""
+    return [str(run.identity[key]) for key in ("dataset", "algorithm", "seed", "fold")]
+
+
 def _section(run: Run, file: Path, kind: str) -> Section:
     arrays = read_arrays(file)
     about = json.loads(str(arrays["about"]))
     features = arrays["features"].astype(np.float64)
-    env, held_out, label, predicted = (
-        arrays[key] for key in ("env", "held_out", "label", "predicted")
-    )
+    env = arrays["env"]
+    held_out = arrays["held_out"]
+    label = arrays["label"]
+    predicted = arrays["predicted"]
     title = "{algorithm} seed {seed} fold {fold} on {dataset}".format_map(run.identity)
     places, axes_text = two_dimensions(features, kind)
     name = f"features_{slug(title)}_{run.identity['run']}"
-    environments, classes = about["environments"], about["classes"]
+    environments = about["environments"]
+    classes = about["classes"]
     unseen = {environments[number] for number in np.unique(env[held_out.astype(bool)])}
-    shown = [
-        f"{environment}, held out" if environment in unseen else environment
-        for environment in environments
-    ]
+    shown = []
+    for environment in environments:
+        shown.append(f"{environment}, held out" if environment in unseen else environment)
     figure = _figure(
         name, title, places, axes_text, {"environment": (env, shown), "class": (label, classes)}
     )
@@ -138,12 +142,13 @@ def two_dimensions(features: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
         return places, "UMAP, whose distances between groups mean nothing"
     u, s, _ = np.linalg.svd(centered, full_matrices=False)
     if len(s) < 2:
-        u, s = np.pad(u, ((0, 0), (0, 2 - len(s)))), np.pad(s, (0, 2 - len(s)))
+        lacking = 2 - len(s)
+        u = np.pad(u, ((0, 0), (0, lacking)))
+        s = np.pad(s, (0, lacking))
     total = float((s**2).sum()) or 1.0
     share = 100 * s[:2] ** 2 / total
-    return u[:, :2] * s[
-        :2
-    ], f"principal components, {share[0]:.0f}% and {share[1]:.0f}% of the variance"
+    axes_text = f"principal components, {share[0]:.0f}% and {share[1]:.0f}% of the variance"
+    return u[:, :2] * s[:2], axes_text
 
 
 def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> dict[str, float]:
@@ -159,7 +164,8 @@ def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> di
     nearest = distances.argmin(1)
     shares = {}
     for name, values in (("class", label), ("environment", env)):
-        counts, n = np.unique(values, return_counts=True)[1], len(values)
+        counts = np.unique(values, return_counts=True)[1]
+        n = len(values)
         shares[name] = float((values[nearest] == values).mean())
         shares[f"{name} by chance"] = float((counts * (counts - 1)).sum() / max(1, n * (n - 1)))
     return shares

@@ -96,8 +96,10 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
         kind: deviation over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
     lines: list[dict[str, Any]] = []
-    finished, given = models[models["average"].notna()], identity["given"]
-    theirs, printed = published(PRINTED), {}
+    finished = models[models["average"].notna()]
+    given = identity["given"]
+    theirs = published(PRINTED)
+    printed = {}
     for row, values in theirs.printed.items():
         dataset, domains, chosen_by = row.split("/")
         printed[dataset, frozenset(domains.split(",")), chosen_by] = values
@@ -105,26 +107,20 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
     for key, group in finished.groupby(["algorithm", "held out"]):
         algorithm, held_out = key
         for size in _sizes(group):
-            lines.append(
-                {"algorithm": algorithm, "test domains": ", ".join(held_out)}
-                | _summary(group, size, kind)
-            )
+            line = {"algorithm": algorithm, "test domains": ", ".join(held_out)}
+            line |= _summary(group, size, kind)
             place = identity["dataset"], frozenset(held_out), str(size or "iid")
             for name, value in printed.get(place, {}).items():
-                lines[-1] |= entry(f"{name} published", value / 100)
+                line |= entry(f"{name} published", value / 100)
             models_at_size = group[group["K"] == size]
             for env in given:
-                index = held_out.index(env) if env in held_out else None
-                accuracies = (
-                    []
-                    if index is None
-                    else [float(values[index]) for values in models_at_size["accuracies"]]
-                )
-                lines[-1] |= (
-                    entry(env, mean(accuracies), n=len(accuracies))
-                    if accuracies
-                    else entry(env, reason=f"trained on {env}")
-                )
+                if env in held_out:
+                    index = held_out.index(env)
+                    accuracies = [float(values[index]) for values in models_at_size["accuracies"]]
+                    line |= entry(env, mean(accuracies), n=len(accuracies))
+                else:
+                    line |= entry(env, reason=f"trained on {env}")
+            lines.append(line)
     environments = [Column(env, f"accuracy in {env}", "percent") for env in given]
     columns = [ALGORITHM, Column("test domains", key=True), _CHOSEN_BY, *environments, *_RESULTS]
     notes = [
@@ -134,10 +130,9 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
         )
     ]
     if any("leakage published" in line for line in lines):
-        columns += [
-            replace(c, name=f"{c.name} published", title=f"{c.title or c.name}, published")
-            for c in _RESULTS
-        ]
+        for column in _RESULTS:
+            title = f"{column.title or column.name}, published"
+            columns.append(replace(column, name=f"{column.name} published", title=title))
         notes.append(f"Published: {theirs.source}; which algorithm it is of is not said.")
     return table(
         lines, "leakage_domains", "Oracle leakage in each test domain", columns, notes, detail=True
@@ -145,23 +140,19 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
 
 
 def leakage_answer(models: pd.DataFrame) -> list[str]:
-    """Say in a sentence what an oracle gains by looking at 1 test domain or at the most, as a range
-    over algorithms.
+    """Summarize what an oracle gains by looking at one test domain, or at most of them.
+
+    The sentence gives the range over algorithms.
     """
     finished = models[models["average"].notna()]
     if finished.empty:
         return []
     ways = []
     for size in sorted({1, max(_sizes(finished))}):
-        gains = (
-            finished[finished["K"] == size]
-            .groupby("algorithm")["leakage"]
-            .agg(lambda leaks: mean(leaks.tolist()))
-        )
-        lowest, highest = (
-            f"{percent(gains.min())} ({gains.idxmin()})",
-            f"{percent(gains.max())} points ({gains.idxmax()})",
-        )
+        leaks_of = finished[finished["K"] == size].groupby("algorithm")["leakage"]
+        gains = leaks_of.agg(lambda leaks: mean(leaks.tolist()))
+        lowest = f"{percent(gains.min())} ({gains.idxmin()})"
+        highest = f"{percent(gains.max())} points ({gains.idxmax()})"
         points = highest if len(gains) == 1 else f"{lowest} to {highest}"
         ways.append(f"at {size} test domain{'s' * (size > 1)} gains {points}")
     return [
@@ -181,19 +172,18 @@ def _summary(models: pd.DataFrame, size: int, kind: str) -> dict[str, Any]:
     that of K=1.
     """
     rows = models[models["K"] == size]
-    averages, leaks = rows["average"].tolist(), rows["leakage"].tolist()
+    averages = rows["average"].tolist()
+    leaks = rows["leakage"].tolist()
     average = entry("average", mean(averages), std=spread(averages, kind), n=len(rows))
     if size == 0:
-        honest = entry("leakage", 0.0, n=len(rows)) | entry(
-            "change", reason="the honest choice leaks nothing"
-        )
-        return {"chosen by": "validation", **average, **honest}
-    leak, single = mean(leaks), mean(models.loc[models["K"] == 1, "leakage"].tolist())
-    change = (
-        entry("change", leak / single - 1)
-        if single
-        else entry("change", reason="K=1 leaks nothing")
-    )
+        no_leakage = entry("leakage", 0.0, n=len(rows))
+        no_change = entry("change", reason="the honest choice leaks nothing")
+        return {"chosen by": "validation", **average, **no_leakage, **no_change}
+    leak = mean(leaks)
+    single = mean(models.loc[models["K"] == 1, "leakage"].tolist())
+    change = entry("change", reason="K=1 leaks nothing")
+    if single:
+        change = entry("change", leak / single - 1)
     return {
         "chosen by": f"oracle, K={size}",
         **average,
@@ -202,6 +192,8 @@ def _summary(models: pd.DataFrame, size: int, kind: str) -> dict[str, Any]:
     }
 
 
+#: label of the algorithm, environments that are tested in, and seed
+_Model = tuple[str, tuple[str, ...], int]
 _COLUMNS = (
     "algorithm",
     "seed",
@@ -251,15 +243,9 @@ class LeakageReport(Report):
                 leakage_table(models, self.spread),
                 domain_table(models, identity, self.spread),
             ]
-            sections.append(
-                Section(
-                    slug(title),
-                    title,
-                    tables,
-                    answer=leakage_answer(models),
-                    facts=_facts(identity),
-                )
-            )
+            answer = leakage_answer(models)
+            facts = _facts(identity)
+            sections.append(Section(slug(title), title, tables, answer=answer, facts=facts))
         scope = (
             f"The {selection.title} of each model's draws against an oracle that looks at K of "
             "its test domains"
@@ -299,60 +285,48 @@ def leakages(
         for run, lines in selected.tests.groupby("run", sort=False)
     }
     names = keys(Role.SETTING, split_by)
-    settings: dict[str, dict[tuple[str, tuple[str, ...], int], list[int]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    settings: dict[str, dict[_Model, list[int]]] = defaultdict(lambda: defaultdict(list))
     runs = selected.runs
     for index, run in enumerate(runs):
-        given, reported = run.identity["given"], set(tested_in(run.identity)) - set(unreported)
-        tested = tuple(env for env in given if env in reported)
+        reported = set(tested_in(run.identity)) - set(unreported)
+        tested = tuple(env for env in run.identity["given"] if env in reported)
         if tested and not trained_on_tested(run.identity):
-            settings[identity_key(run.identity, names)][
-                run.label, tested, run.identity["seed"]
-            ].append(index)
-    results, problems = [], []
+            model = run.label, tested, run.identity["seed"]
+            settings[identity_key(run.identity, names)][model].append(index)
+    results = []
+    problems = []
     for _, models in sorted(settings.items()):
         together = [runs[index] for indices in models.values() for index in indices]
         identity = {key: together[0].identity[key] for key in names}
         one_code(together, identity)
         lines: list[dict[str, Any]] = []
         for (label, tested, seed), indices in sorted(models.items()):
-            model = {"algorithm": label, "seed": seed, "held out": tested, "domains": len(tested)}
-            draws = [
-                (
-                    runs[index].accuracy,
-                    [accuracies.get(index, {}).get(env, np.nan) for env in tested],
-                )
-                for index in sorted(
-                    indices, key=lambda index: runs[index].identity["draw"]
-                )  # the largest wins a tie
-            ]
+            draws = []
+            # by draw: the largest wins a tie
+            for index in sorted(indices, key=lambda index: runs[index].identity["draw"]):
+                by_env = accuracies.get(index, {})
+                tests = [by_env.get(env, np.nan) for env in tested]
+                draws.append((runs[index].accuracy, tests))
+            about = {"algorithm": label, "seed": seed, "held out": tested, "domains": len(tested)}
             gains, reason = _gains(draws)
-            for gain in gains:
-                cells = {
-                    "K": gain.test_domains,
-                    "leakage": gain.leakage,
-                    "accuracies": gain.accuracies,
-                }
-                lines.append(model | cells | entry("average", gain.average))
+            lines += [about | _gain_cells(gain) for gain in gains]
             if reason:
-                lines.append(model | entry("average", reason=reason))
-                problems.append(
-                    Problem(
-                        "no leakage", f"{label} seed {seed}, {', '.join(tested)} held out", reason
-                    )
-                )
+                lines.append(about | entry("average", reason=reason))
+                place = f"{label} seed {seed}, {', '.join(tested)} held out"
+                problems.append(Problem("no leakage", place, reason))
         results.append((identity, pd.DataFrame(lines).reindex(columns=list(_COLUMNS))))
     return results, problems
 
 
+def _gain_cells(gain: Leakage) -> dict[str, Any]:
+    """Make what a line says of one way of choosing."""
+    cells = {"K": gain.test_domains, "leakage": gain.leakage, "accuracies": gain.accuracies}
+    return cells | entry("average", gain.average)
+
+
 def _gains(draws: Sequence[tuple[float, list[float]]]) -> tuple[list[Leakage], str]:
     """Compute the leakage of each way of choosing; or none, and say why."""
-    finished = [
-        (validation, tests)
-        for validation, tests in draws
-        if not np.isnan([validation, *tests]).any()
-    ]
+    finished = [draw for draw in draws if not np.isnan([draw[0], *draw[1]]).any()]
     if len(finished) < 2:
         count = f"{len(finished)} finished hyperparameter draw{'s' * (not finished)}"
         return [], f"{count}; an oracle needs 2 or more (hparams.draw=1,2,...)"

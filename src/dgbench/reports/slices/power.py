@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -79,11 +79,8 @@ def published_pilots(theirs: Published) -> list[Pilot]:
     """
     pilots = []
     for column in theirs.columns if theirs.bar else ():
-        bars = [
-            v.error / 100
-            for line in theirs.values.values()
-            if (v := line.get(column)) and v.error is not None
-        ]
+        values = [line.get(column) for line in theirs.values.values()]
+        bars = [value.error / 100 for value in values if value and value.error is not None]
         spreads = [deviation_behind(bar, theirs.seeds, theirs.bar) for bar in bars]
         deviations = [math.hypot(first, second) for first, second in combinations(spreads, 2)]
         if deviations:
@@ -263,19 +260,18 @@ class PowerReport(ReportOfMeasures):
         spread = Column("deviation", unit="points", help=WORDS["deviation"])
         by_difference = [f"{points:g} point{'s' * (points != 1)}" for points in self.differences]
         by_seeds = [f"{seeds} seeds" for seeds in self.seeds]
-        needed, smallest = [], []
+        needed = []
+        smallest = []
         for pilot in pilots:
-            needed.append(
-                {
-                    "quantity": pilot.title,
-                    **interval_entry("deviation", pilot.deviation, pilot.pairs),
-                }
-            )
-            smallest.append({"quantity": pilot.title})
+            takes: dict[str, Any] = {"quantity": pilot.title}
+            takes |= interval_entry("deviation", pilot.deviation, pilot.pairs)
             for name, points in zip(by_difference, self.differences, strict=True):
-                needed[-1] |= interval_entry(name, pilot.seeds(points, self.power))
+                takes |= interval_entry(name, pilot.seeds(points, self.power))
+            needed.append(takes)
+            finds: dict[str, Any] = {"quantity": pilot.title}
             for name, seeds in zip(by_seeds, self.seeds, strict=True):
-                smallest[-1] |= interval_entry(name, pilot.finds(seeds, self.power))
+                finds |= interval_entry(name, pilot.finds(seeds, self.power))
+            smallest.append(finds)
         conditions = [
             (
                 f"{100 * self.power:g}% power, one-sided paired t-test at 0.05 / "
@@ -378,17 +374,12 @@ class PowerReport(ReportOfMeasures):
             for pilot in pilots:
                 smallest = [pilot.finds(seeds, self.power) for seeds in _DRAWN]
                 line = [100 * value.estimate for value in smallest]
-                axes.plot(
-                    _DRAWN, line, color=colors.get(pilot.title), linewidth=2, label=pilot.title
-                )
+                color = colors.get(pilot.title)
+                axes.plot(_DRAWN, line, color=color, linewidth=2, label=pilot.title)
                 if pilot is pilots[0]:
-                    low, high = (
-                        [100 * value.low for value in smallest],
-                        [100 * value.high for value in smallest],
-                    )
-                    axes.fill_between(
-                        _DRAWN, low, high, color=colors.get(pilot.title), alpha=0.15, linewidth=0
-                    )
+                    low = [100 * value.low for value in smallest]
+                    high = [100 * value.high for value in smallest]
+                    axes.fill_between(_DRAWN, low, high, color=color, alpha=0.15, linewidth=0)
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xticks([3, 5, 10, 20, 50], ["3", "5", "10", "20", "50"])
@@ -411,7 +402,9 @@ def repetitions(runs: Sequence[SelectedRun]) -> set[int]:
     are several.
     """
     trials = {int(run.identity["trial"]) for run in runs}
-    return trials if len(trials) > 1 else {int(run.identity["seed"]) for run in runs}
+    if len(trials) > 1:
+        return trials
+    return {int(run.identity["seed"]) for run in runs}
 
 
 def models_of_seed(runs: Sequence[SelectedRun]) -> int:
@@ -428,10 +421,9 @@ def hours_of(runs: Sequence[SelectedRun]) -> float | None:
     """Average the hours that one model trains, by the last sign of life of runs whose folder has
     one; None without.
     """
-    beats = [read_beat(Path(run.folder)) for run in runs]
-    hours = [
-        beat.steps / beat.steps_per_s / beat.runs / 3600
-        for beat in beats
-        if beat and beat.steps_per_s
-    ]
+    hours = []
+    for run in runs:
+        beat = read_beat(Path(run.folder))
+        if beat and beat.steps_per_s:
+            hours.append(beat.steps / beat.steps_per_s / beat.runs / 3600)
     return float(np.mean(hours)) if hours else None

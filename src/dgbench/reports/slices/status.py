@@ -53,7 +53,10 @@ from dgbench.reports.reading.folders import (
 from dgbench.reports.tables import aligned
 from dgbench.validation import Count1, Folders, Positive
 
-ALL_DONE, UNFINISHED, BROKEN = 0, 2, 3  #: exit codes; 1 is a command that cannot work
+# exit codes; 1 is a command that cannot work
+ALL_DONE = 0
+UNFINISHED = 2  #: something runs or waits, or may be hidden
+BROKEN = 3  #: something failed or is stuck
 COMMANDS = 5  # that continue what was interrupted, spelled out
 STATES = ("done", "running", "failed", "stuck", "interrupted", "waiting")
 FRESH = 30.0  # seconds; a run whose last sign of life is younger is running
@@ -131,7 +134,8 @@ def _state(
     problems: list[Problem],
 ) -> RunState:
     if folder.status == DONE:
-        if not (lacking := _lacking(folder.path, *_changed(folder.path / ROW_FILE))):
+        lacking = _lacking(folder.path, *_changed(folder.path / ROW_FILE))
+        if not lacking:
             return RunState(folder.path, "done")
         reason = trained_again(lacking)
         problems.append(Problem("lost rows", printable(folder.path), reason))
@@ -398,7 +402,8 @@ def _pace(states: Sequence[RunState]) -> list[str]:
     longest = max(beat.steps for beat in beats)
     waiting = [state.beat for state in states if state.state in ("interrupted", "waiting")]
     remaining = sum(beat.steps - beat.step for beat in beats)
-    remaining += sum(beat.steps - beat.step if beat else longest for beat in waiting)
+    for beat in waiting:
+        remaining += beat.steps - beat.step if beat else longest
     return [f"{rate:.0f}", duration(remaining / rate)]
 
 
@@ -406,16 +411,16 @@ def _running(states: Sequence[RunState]) -> list[str]:
     """Format one line for each process and step: the runs of a stack share one."""
     together: dict[tuple[str, int, int, int], list[RunState]] = defaultdict(list)
     for state in states:
-        if beat := state.beat:
+        beat = state.beat
+        if beat:
             together[beat.host, beat.pid, beat.step, beat.steps].append(state)
     lines = []
     for (host, pid, step, steps), stack in sorted(together.items()):
-        label = (
-            str(stack[0].folder)
-            if len(stack) == 1
-            else f"{len(stack)} models together, e.g. {stack[0].folder}"
-        )
-        beat, speed = stack[0].beat, ""
+        label = str(stack[0].folder)
+        if len(stack) > 1:
+            label = f"{len(stack)} models together, e.g. {label}"
+        beat = stack[0].beat
+        speed = ""
         if beat and beat.seconds_left is not None:
             speed = f", {beat.steps_per_s:.1f} steps/s, {duration(beat.seconds_left)} left"
         lines.append(f"{label}: step {step} of {steps}{speed}, process {pid} on {host}")
@@ -431,7 +436,8 @@ def _notes(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> lis
     if counts["waiting"]:
         notes.append(f"{counts['waiting']} planned runs were not begun, or are to be resumed.")
     commands = {state.command() for state in states if state.state in ("interrupted", "stuck")}
-    commands |= set() if counts["running"] else {printable(typed) for typed in jobs}
+    if not counts["running"]:
+        commands |= set(map(printable, jobs))
     notes += [f"Continue with: {command}" for command in sorted(filter(None, commands))[:COMMANDS]]
     if counts["failed"]:
         notes.append("The same command with retry=failed trains the failed ones again.")

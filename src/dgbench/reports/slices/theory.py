@@ -35,11 +35,16 @@ from dgbench.reports.labels import setting_labels, sortable
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Identity, Selected, select_runs
-from dgbench.reports.reading.shifts import estimates_of, form_of, forms_of
+from dgbench.reports.reading.shift_settings import estimates_of, form_of, forms_of
 from dgbench.reports.tables import Column, Table, entries, entry, percent, table
 from dgbench.validation import Folders
 
-RANGE, BOUND, ADDED, IDEAL, WORST, SHIFT = "range", "bound", "added", "ideal", "worst", "shift"
+RANGE = "range"
+BOUND = "bound"
+ADDED = "added"
+IDEAL = "ideal"
+WORST = "worst"
+SHIFT = "shift"
 #: statement -> where it stands, and what it says
 STATEMENTS = {
     RANGE: ("Theorem 3.4, assumption", "M and m are within (b - a) / N of b and a"),
@@ -137,14 +142,8 @@ def _check_studies(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
     """Check equation 39, with and without its gap term, for every study."""
     for study in evaluation.studies.to_dict("records"):
         for statement, measure in ((IDEAL, "worst_gap"), (WORST, "worst")):
-            reason = next(
-                (
-                    text
-                    for name in ("ideal", measure)
-                    if isinstance(text := study[f"{name}.reason"], str)
-                ),
-                "",
-            )
+            reasons = [study["ideal.reason"], study[f"{measure}.reason"]]
+            reason = next((text for text in reasons if isinstance(text, str)), "")
             case = {key: study[key] for key in ("setting", "algorithm", "seed")}
             yield {
                 "statement": statement,
@@ -165,49 +164,38 @@ def _check_models(
     steps = np.array([run.step if not run.reason else -1 for run in selected.runs])
     rows = rows[rows["step"].to_numpy() == steps[rows["run"].to_numpy()]]
     errors: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)
-    for number, subset, env, error in zip(
-        *(rows[name] for name in ("run", "subset", "env", "error")), strict=True
-    ):
+    columns = [rows[name] for name in ("run", "subset", "env", "error")]
+    for number, subset, env, error in zip(*columns, strict=True):
         errors[number, subset][str(env)] = error
     studies: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     environments: dict[str, frozenset[str]] = defaultdict(frozenset)
-    for number, (title, _) in enumerate(
-        setting_labels([run.identity for run in selected.runs], split_by)
-    ):
-        run = selected.runs[number]
-        if not run.environments <= {
-            *run.identity["given"]
-        }:  # else it is not known what an unseen one would do
-            environments[title] |= run.environments | {*run.identity["given"]}
+    labels = setting_labels([run.identity for run in selected.runs], split_by)
+    for number, (run, (title, _)) in enumerate(zip(selected.runs, labels, strict=True)):
+        given = {*run.identity["given"]}
+        # tested in given environments alone, a run does not tell what an unseen one would do
+        if not run.environments <= given:
+            environments[title] |= run.environments | given
         if not run.reason:
             studies[title, run.label, run.identity["seed"]].append(number)
     for (title, algorithm, seed), numbers in studies.items():
+        identity_of = {number: selected.runs[number].identity for number in numbers}
         everywhere = {
-            number: errors_everywhere(
-                selected.runs[number].identity, errors[number, "test"], environments[title]
-            )
-            for number in numbers
+            number: errors_everywhere(identity, errors[number, "test"], environments[title])
+            for number, identity in identity_of.items()
         }
-        full = next(
-            (number for number in numbers if selected.runs[number].identity["fold"] == FULL), None
-        )
+        of_all = [number for number in numbers if identity_of[number]["fold"] == FULL]
+        full = of_all[0] if of_all else None
         ideal = everywhere[full] if full is not None else {}
-        for number in numbers:
-            identity, case = (
-                selected.runs[number].identity,
-                {"setting": title, "algorithm": algorithm, "seed": seed},
-            )
+        for number, identity in identity_of.items():
+            case = {"setting": title, "algorithm": algorithm, "seed": seed}
             if number == full or identity["held_out"]:
-                yield from (
-                    {**case, **line} for line in _theorem(identity["given"], everywhere[number])
-                )
+                for line in _theorem(identity["given"], everywhere[number]):
+                    yield {**case, **line}
             if number != full and identity["held_out"]:
                 case["env"] = "+".join(tested(identity))
                 yield {**case, **_added(ideal, everywhere[number])}
-                yield {
-                    **case,
-                    **_shifted(identity, errors[number, "test"], errors[number, "val"], shifts),
-                }
+                shifted = _shifted(identity, errors[number, "test"], errors[number, "val"], shifts)
+                yield {**case, **shifted}
 
 
 def _theorem(given: Sequence[str], errors: Mapping[str, float]) -> Iterator[dict[str, Any]]:
@@ -218,10 +206,14 @@ def _theorem(given: Sequence[str], errors: Mapping[str, float]) -> Iterator[dict
     reason = "" if errors else "models were not tested in environments besides the given ones"
     if n < 3 or not errors:
         reason = reason or f"N - 2 is {n - 2}; 3 given environments are needed"
-        yield from ({"statement": statement, "reason": reason} for statement in (RANGE, BOUND))
+        for statement in (RANGE, BOUND):
+            yield {"statement": statement, "reason": reason}
         return
-    a, b = min(errors.values()), max(errors.values())
-    smallest, largest = (end(errors[env] for env in given) for end in (min, max))
+    a = min(errors.values())
+    b = max(errors.values())
+    errors_given = [errors[env] for env in given]
+    smallest = min(errors_given)
+    largest = max(errors_given)
     yield {"statement": RANGE, "left": max(b - largest, smallest - a), "right": (b - a) / n}
     yield {"statement": BOUND, "left": b, "right": largest + (largest - smallest) / (n - 2)}
 
@@ -245,18 +237,13 @@ def _shifted(
     held_out = frozenset(tested(identity))
     training = frozenset(identity["given"]) - held_out - frozenset(identity["held_out"])
     estimate = shifts.get((form_of(identity), training, held_out))
-    unseen = {
-        env: tests[env] if env in tests else validation[env]
-        for env in training
-        if env in {*tests, *validation}
-    }
-    if estimate is None or not held_out <= tests.keys() or unseen.keys() != training:
-        reason = (
-            "no estimate of M_cov and M_cpt for these environments"
-            if estimate is None
-            else "an error is missing"
-        )
+    if estimate is None:
+        reason = "no estimate of M_cov and M_cpt for these environments"
         return {"statement": SHIFT, "reason": reason}
+    known = {**validation, **tests}
+    unseen = {env: known[env] for env in training if env in known}
+    if not held_out <= tests.keys() or unseen.keys() != training:
+        return {"statement": SHIFT, "reason": "an error is missing"}
     terms = mean([*unseen.values()]), *estimate
     left = mean([tests[env] for env in held_out])
     return {
@@ -275,7 +262,7 @@ def shifts_of(folders: Any) -> tuple[Shifts, list[Problem]]:
         folders: with ``shifts.jsonl``; None is none.
 
     Raises:
-        RecordError, ConfigError: see :func:`~dgbench.reports.reading.shifts.estimates_of`.
+        RecordError, ConfigError: see :func:`~dgbench.reports.reading.shift_settings.estimates_of`.
     """
     if folders is None:
         return {}, []
@@ -283,9 +270,11 @@ def shifts_of(folders: Any) -> tuple[Shifts, list[Problem]]:
     shifts: dict[tuple[str, frozenset[str], frozenset[str]], tuple[float, float]] = {}
     for line in setting.lines:
         for pair, facts in line.pairs.iterrows():
-            covariate, concept = (line.value(name, pair=str(pair)) for name in ("tv", "min"))
+            covariate = line.value("tv", pair=str(pair))
+            concept = line.value("min", pair=str(pair))
             if covariate and concept:
-                p, q = (frozenset(str(facts[side]).split("+")) for side in "pq")
+                p = frozenset(str(facts["p"]).split("+"))
+                q = frozenset(str(facts["q"]).split("+"))
                 for form in forms_of(line.identity):
                     shifts[form, p, q] = covariate.value, concept.value
     return shifts, problems
@@ -387,17 +376,17 @@ def shift_table(checks: pd.DataFrame) -> Table:
 
 
 def theory_answer(checks: pd.DataFrame) -> list[str]:
-    """Say whether worst+gap bounds the ideal error, on what assumption, and in one sentence what
-    cannot be told.
-    """
+    """Summarize whether worst+gap bounds the ideal error, on what assumption, and what is unknown."""
     complete = checks.dropna(subset="slack")
     cases_of: dict[str, pd.DataFrame] = {
         str(name): cases for name, cases in complete.groupby("statement")
     }
     sentences = []
     if IDEAL in cases_of:
-        with_gap, without = cases_of[IDEAL], cases_of[WORST]
-        points, points_without = (percent(cases["slack"].median()) for cases in (with_gap, without))
+        with_gap = cases_of[IDEAL]
+        without = cases_of[WORST]
+        points = percent(with_gap["slack"].median())
+        points_without = percent(without["slack"].median())
         empty = int((with_gap["right"] >= 1).sum())
         sentences += [
             (
@@ -464,11 +453,11 @@ class TheoryReport(Report):
             )
         tables = [statement_table(checks), held_out_table(checks), shift_table(checks)]
         title = "What the theorems say of these models"
-        section = Section(
-            "theory", title, [item for item in tables if len(item)], answer=theory_answer(checks)
-        )
+        filled = [item for item in tables if len(item)]
+        section = Section("theory", title, filled, answer=theory_answer(checks))
         problems = [*collection.problems, *evaluation.problems, *shift_problems]
-        used, count = sum(not run.reason for run in selected.runs), len(evaluation.settings)
+        used = sum(not run.reason for run in selected.runs)
+        count = len(evaluation.settings)
         return Document(
             title="Theorems of domain generalization, tested on trained models",
             selection=selection_text(selection, collection),

@@ -33,7 +33,7 @@ from dgbench.reports.labels import setting_labels
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run
-from dgbench.reports.reading.selected import SelectedRun, beside_trained
+from dgbench.reports.reading.selected import SelectedRun, once_per_network
 from dgbench.reports.slices.errors.adjusted import adjusted_averages
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class PredictedRun:
 
     @property
     def training_groups(self) -> TrainingGroups:
-        """Training images by attribute, value and class; empty where they are not known."""
+        """Training images by attribute, value and class; empty if they are not known."""
         groups: TrainingGroups = self.about.get("training_groups") or {}
         return groups
 
@@ -94,25 +94,24 @@ class PredictedRun:
             RecordError: the file cannot be read.
         """
         table = read_predictions(self.file)
-        top, probability = (_rows(table.column(name)) for name in ("top", "probability"))
+        top = _rows(table.column("top"))
+        probability = _rows(table.column("probability"))
         frame = table.drop_columns(["top", "probability"]).to_pandas()
         frame = frame.astype({"label": "int64", "predicted": "int64", "image": object})
-        frame["right"], frame["confidence"] = (
-            frame["label"] == frame["predicted"],
-            probability[:, 0].astype("float64"),
-        )
+        frame["right"] = frame["label"] == frame["predicted"]
+        frame["confidence"] = probability[:, 0].astype("float64")
         scores = None
         if top.shape[1] == len(self.classes):
             scores = np.empty(top.shape)
             np.put_along_axis(scores, top.astype("int64"), probability.astype("float64"), axis=1)
         names = tested(self.run.identity)
         for recipe in self.about["recipes"]:
-            if recipe["subset"] == "test" and recipe["env"] in names:
-                positions, weight = _counted(frame, recipe)
-                images = frame.iloc[positions].assign(weight=weight)
-                yield EnvImages(
-                    str(recipe["env"]), images, None if scores is None else scores[positions]
-                )
+            if recipe["subset"] != "test" or recipe["env"] not in names:
+                continue
+            positions, weight = _counted(frame, recipe)
+            images = frame.iloc[positions].assign(weight=weight)
+            scores_there = None if scores is None else scores[positions]
+            yield EnvImages(str(recipe["env"]), images, scores_there)
 
 
 def _rows(column: Any) -> NDArray[Any]:
@@ -146,12 +145,14 @@ def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Pro
     Raises:
         RecordError: there is none.
     """
-    runs, problems = [], list(collection.problems)
+    runs = []
+    problems = list(collection.problems)
     lacking: dict[Path, int] = defaultdict(int)
     for run in tracked(collection.runs, "looking for predictions", len(collection.runs), "runs"):
         if run.unusable or not tested(run.identity):
             continue
-        if not (file := run.file(PREDICTION_FILE)):
+        file = run.file(PREDICTION_FILE)
+        if file is None:
             lacking[Path(run.folder).parent] += 1
             continue
         try:
@@ -175,7 +176,7 @@ def settings_of(
     Raises:
         RecordError: one setting would mix code versions.
     """
-    placed = beside_trained([predicted.run.identity for predicted in runs])
+    placed = once_per_network([predicted.run.identity for predicted in runs])
     labels = setting_labels([identity for _, identity in placed], split_by)
     settings: dict[str, dict[str, list[PredictedRun]]] = defaultdict(lambda: defaultdict(list))
     members: dict[str, list[SelectedRun]] = defaultdict(list)
@@ -347,7 +348,8 @@ class Counts:
         """
         keys = ["repetition", *by]
         totals = self.confusion.groupby(keys, sort=False)
-        n, right = totals["n"].sum(), totals["right"].sum()
+        n = totals["n"].sum()
+        right = totals["right"].sum()
         bins = (
             self._all("bins")
             .groupby([*keys, "bin"], sort=False)[["n", "right", "confidence"]]
@@ -388,11 +390,10 @@ class Counts:
         )
         counted["accuracy"] = counted["right"] / counted["n"]
         groups = counted.groupby(_GROUP)[["accuracy", "n"]].mean().reset_index()
-        words = [
-            f"{self.classes[label]} in {env}"
-            + (f", {attribute} {value or '(empty)'}" if attribute else "")
-            for attribute, value, label, env in groups[_GROUP].itertuples(index=False)
-        ]
+        words = []
+        for attribute, value, label, env in groups[_GROUP].itertuples(index=False):
+            addition = f", {attribute} {value or '(empty)'}" if attribute else ""
+            words.append(f"{self.classes[label]} in {env}{addition}")
         order = {"accuracy": True, "n": False, **dict.fromkeys(_GROUP, True)}
         return groups.assign(name=words).sort_values(
             list(order), ascending=list(order.values()), ignore_index=True
@@ -403,7 +404,7 @@ class Counts:
         :meth:`groups`.
         """
         large = self.groups(attributes).query("n >= @FEW")
-        return {str(key): value for key, value in large.iloc[0].items()} if len(large) else None
+        return _with_text_keys(large.iloc[0]) if len(large) else None
 
     def matrix(self) -> NDArray[np.float64]:
         """Count (K, K) images by true and predicted class over all environments, mean over
@@ -426,9 +427,11 @@ class Counts:
             {"label": label, "predicted": predicted, "n": n, "share": n / counted.sum(1)[label]}
         )
         pairs = pairs.sort_values("n", ascending=False, kind="stable")
-        return [
-            {str(key): value for key, value in pair.items()} for pair in pairs.to_dict("records")
-        ]
+        return list(map(_with_text_keys, pairs.to_dict("records")))
+
+
+def _with_text_keys(values: Any) -> dict[str, Any]:
+    return {str(key): value for key, value in values.items()}
 
 
 def macro_f1(confusion: pd.DataFrame) -> float:
@@ -440,8 +443,9 @@ def macro_f1(confusion: pd.DataFrame) -> float:
 
     Source: Koh et al. 2021, "WILDS", whose code averages over the classes of the true labels.
     """
-    columns = (confusion[name].to_numpy() for name in ("label", "predicted", "n"))
-    label, predicted, n = columns
+    label = confusion["label"].to_numpy()
+    predicted = confusion["predicted"].to_numpy()
+    n = confusion["n"].to_numpy()
     classes = np.unique(label[n > 0])
     score = f1_score(
         label, predicted, labels=classes, average="macro", sample_weight=n, zero_division=0
@@ -457,7 +461,8 @@ def auroc(images: EnvImages) -> float:
     """
     if images.scores is None:
         return float("nan")
-    labels, weight = images.frame["label"].to_numpy(), images.frame["weight"].to_numpy()
+    labels = images.frame["label"].to_numpy()
+    weight = images.frame["weight"].to_numpy()
     areas = []
     for label in np.unique(labels).tolist():
         positive = labels == label
@@ -467,5 +472,5 @@ def auroc(images: EnvImages) -> float:
 
 
 def _mean(values: pd.Series[Any]) -> float:
-    """Average values; NaN where one of them is."""
+    """Average values; NaN if any value is NaN."""
     return float(values.mean(skipna=False))

@@ -72,13 +72,16 @@ WORDS = {
     "worst group": "the class and environment with the lowest accuracy, among those with 10 images or more.",
 }
 _EVALUATION = {"last": "the last step", "best": "the lowest val error"}
-_MOST_NUMBERS, _MOST_NAMES = 12, 45  # classes up to which cells hold numbers, and lines names
-_SIDE, _ACROSS = 96, 8  # pixels of a thumbnail; thumbnails in a row
+_MOST_NUMBERS = 12  # classes up to which the cells of a heat map hold numbers
+_MOST_NAMES = 45  # classes up to which the lines of a heat map have names
+_SIDE = 96  # pixels of a thumbnail
+_ACROSS = 8  # thumbnails in a row
 
 ByAlgorithm = Mapping[str, Counts]
 
 MOST_CLASSES = 30  # of a confusion matrix that is a table
-_MOST_GROUPS, _MOST_PAIRS = 15, 10
+_MOST_GROUPS = 15  # listed of each algorithm
+_MOST_PAIRS = 10  # confusions listed of each algorithm
 _NO_AUROC = "predictions hold the 10 most probable classes, AUROC needs the probabilities of all"
 
 _ADJUSTED = "adjusted."  # before the name of an attribute
@@ -126,9 +129,7 @@ class ErrorsReport(Report):
         need_pyarrow("report=errors")
         runs, problems = predicted_runs(collection)
         settings = settings_of(runs, split_by)
-        compared = self._compared(
-            {name for by_algorithm in settings.values() for name in by_algorithm}
-        )
+        compared = self._compared(set().union(*settings.values()))
         with phase("reading predictions", len(runs), "runs") as progress:
             sections = [
                 _section(title, by_algorithm, compared, problems, progress)
@@ -146,7 +147,7 @@ class ErrorsReport(Report):
         )
 
     def _compared(self, algorithms: set[str]) -> list[str]:
-        """Return the two algorithms that were asked for; empty where none were."""
+        """Return the two algorithms that were asked for, or none."""
         names = self.compare or []
         if names and (len(set(names)) != 2 or not set(names) <= algorithms):
             raise ConfigError(
@@ -172,15 +173,11 @@ def _section(
         problems: receives what cannot be read.
         progress: counts the runs that were read.
     """
-    pair = (
-        [name for name in compared if name in runs]
-        if compared
-        else sorted(runs, key=lambda a: -len(runs[a]))[:2]
-    )
-    pair = pair if len(pair) == 2 else []
+    pair = _pair(runs, compared)
     read = {}
     for name, predicted in runs.items():
-        if images := _read(predicted, name in pair, problems, progress):
+        images = _read(predicted, name in pair, problems, progress)
+        if images is not None:
             read[name] = images
     if not read:
         return Section(slug(title), title, answer=["No file of predictions could be read."])
@@ -193,23 +190,44 @@ def _section(
         group_table(counts),
         pair_table(counts),
     ]
-    tables += [
-        matrix for name, counted in counts.items() if (matrix := confusion_table(name, counted))
-    ]
+    matrices = [confusion_table(name, counted) for name, counted in counts.items()]
+    tables += [matrix for matrix in matrices if matrix is not None]
     figures: list[Figure | str] = [
         heat_maps(title, name, counted) for name, counted in counts.items()
     ]
     figures += [_mistakes(title, name, read[name]) for name in counts]
     if pair and set(pair) <= set(counts):
-        figures += [_contrast_sheet(title, one, other, read) for one, other in (pair, pair[::-1])]
-    everything = [run for group in runs.values() for run in group]
-    identity = everything[0].run.identity
-    kinds = [f"{n} of {kind}" for kind, n in _evaluations(everything).items()]
-    facts = [
+        one, other = pair
+        figures.append(_contrast_sheet(title, one, other, read))
+        figures.append(_contrast_sheet(title, other, one, read))
+    facts = _facts([run for group in runs.values() for run in group])
+    reasons = sorted({figure for figure in figures if isinstance(figure, str) and figure})
+    if reasons:
+        facts.append(("no images are shown", "; ".join(reasons)))
+    drawn = [figure for figure in figures if not isinstance(figure, str)]
+    best = next(iter(counts))
+    answer = _answer(best, counts[best], len(counts))
+    return Section(slug(title), title, tables, drawn, answer=answer, facts=facts)
+
+
+def _pair(runs: Mapping[str, Sequence[PredictedRun]], compared: Sequence[str]) -> list[str]:
+    """Choose the two algorithms that are set side by side, or none."""
+    if compared:
+        pair = [name for name in compared if name in runs]
+    else:
+        pair = sorted(runs, key=lambda name: -len(runs[name]))[:2]
+    return pair if len(pair) == 2 else []
+
+
+def _facts(runs: Sequence[PredictedRun]) -> list[tuple[str, str]]:
+    """Describe what the runs of a setting share, and whose images were predicted."""
+    identity = runs[0].run.identity
+    kinds = [f"{n} of {kind}" for kind, n in _evaluations(runs).items()]
+    return [
         ("dataset", variant_text(identity)),
         ("network", network_text(identity)),
         ("protocol", str(identity["protocol"])),
-        ("predictions", f"{len(everything)} files: {', '.join(kinds)}"),
+        ("predictions", f"{len(runs)} files: {', '.join(kinds)}"),
         (
             "images",
             (
@@ -218,12 +236,6 @@ def _section(
             ),
         ),
     ]
-    if reasons := sorted({figure for figure in figures if isinstance(figure, str) and figure}):
-        facts.append(("no images are shown", "; ".join(reasons)))
-    drawn = [figure for figure in figures if not isinstance(figure, str)]
-    best = next(iter(counts))
-    answer = _answer(best, counts[best], len(counts))
-    return Section(slug(title), title, tables, drawn, answer=answer, facts=facts)
 
 
 @dataclass(frozen=True)
@@ -239,7 +251,8 @@ def _read(
     runs: Sequence[PredictedRun], compared: bool, problems: list[Problem], progress: Phase
 ) -> _Read | None:
     counts = Counts(runs[0].classes)
-    worst, all_images = [], []
+    worst = []
+    all_images = []
     for predicted in runs:
         progress.advance()
         try:
@@ -252,7 +265,8 @@ def _read(
             frame = images.frame.assign(env=images.env, root=predicted.about.get("root"))
             wrong = frame[~frame["right"] & (frame["weight"] > 0)]
             worst.append(wrong.nlargest(SHOWN, "confidence"))
-            all_images += [frame] if compared else []
+            if compared:
+                all_images.append(frame)
     if not worst:
         return None
     return _Read(counts, pd.concat(worst), pd.concat(all_images) if compared else None)
@@ -273,7 +287,8 @@ def _mistakes(setting: str, algorithm: str, read: _Read) -> Figure | str:
 
 
 def _contrast_sheet(setting: str, one: str, other: str, read: Mapping[str, _Read]) -> Figure | str:
-    first, second = read[one].images, read[other].images
+    first = read[one].images
+    second = read[other].images
     assert first is not None and second is not None  # both are compared
     lines, n = only_first(first, second)
     return sheet(
@@ -308,7 +323,8 @@ def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
     among = f", the most of {algorithms} algorithms" if algorithms > 1 else ""
     mean = f" (mean of {len(measures)} seeds)" if len(measures) > 1 else ""
     first = f"{algorithm} gets {percent(accuracy)}% of the held-out test images right{mean}{among}"
-    if worst := counts.worst_group(attributes=True):
+    worst = counts.worst_group(attributes=True)
+    if worst:
         first += (
             f"; its worst group is {worst['name']}: {percent(worst['accuracy'])}% of "
             f"{worst['n']:.0f} images"
@@ -318,27 +334,30 @@ def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
         f"confidence is {percent(abs(excess))} points {direction} its accuracy (ECE "
         f"{percent(ece)}%)"
     )
-    if not (pairs := counts.confusions()):
+    pairs = counts.confusions()
+    if not pairs:
         return [f"{first}.", f"Its {second}."]
-    label, predicted, share = (pairs[0][key] for key in ("label", "predicted", "share"))
-    confusion = f"{counts.classes[label]} is taken for {counts.classes[predicted]}"
-    return [
-        f"{first}.",
-        f"Most often {confusion} ({percent(share, 0)}% of its images); its {second}.",
-    ]
+    label = counts.classes[pairs[0]["label"]]
+    predicted = counts.classes[pairs[0]["predicted"]]
+    confusion = f"{label} is taken for {predicted}"
+    share = percent(pairs[0]["share"], 0)
+    return [f"{first}.", f"Most often {confusion} ({share}% of its images); its {second}."]
 
 
 def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
     """Draw confusion matrix and accuracy of each class by environment, side by side, in percent of
     the true class.
     """
-    counted, classes, envs = counts.matrix(), counts.classes, counts.environments
+    counted = counts.matrix()
+    classes = counts.classes
+    envs = counts.environments
     with np.errstate(invalid="ignore"):
         shares = counted / counted.sum(1, keepdims=True)  # NaN for a class without images
     groups = counts.groups(attributes=False).pivot(index="label", columns="env", values="accuracy")
     accuracy = groups.reindex(index=range(len(classes)), columns=envs).to_numpy()
-    name, k = f"confusion_{slug(setting)}_{slug(algorithm)}", len(classes)
-    side = 0.42 if k <= _MOST_NUMBERS else 0.24 if k <= _MOST_NAMES else 7 / k
+    name = f"confusion_{slug(setting)}_{slug(algorithm)}"
+    k = len(classes)
+    side = _inches_of_cell(k)
     width = 1.6 + side * (k + max(len(envs), 2)) * 1.15
     with canvas(name, max(width, 5.0), max(side * k + 1.3, 2.6)) as drawn:
         widths = [k, max(len(envs), 1 if k <= _MOST_NAMES else k / 4)]
@@ -350,19 +369,11 @@ def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
             (left, classes, "predicted class (%)"),
             (right, envs, "accuracy (%)"),
         ):
-            shown = len(words) <= _MOST_NAMES
-            axes.set_xticks(
-                range(len(words)) if shown else [],
-                list(words) if shown else [],
-                rotation=90,
-                fontsize=9,
-            )
+            names = list(words) if len(words) <= _MOST_NAMES else []
+            axes.set_xticks(range(len(names)), names, rotation=90, fontsize=9)
             axes.set_title(title, fontsize=10)
-        left.set_yticks(
-            range(k) if k <= _MOST_NAMES else [],
-            list(classes) if k <= _MOST_NAMES else [],
-            fontsize=9,
-        )
+        names = list(classes) if k <= _MOST_NAMES else []
+        left.set_yticks(range(len(names)), names, fontsize=9)
         left.set_ylabel("true class")
         caption = (
             "Left: what images of each class are taken for, all environments together. Right: "
@@ -371,6 +382,15 @@ def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
         )
         caption += " Classes stand in the order of their numbers." if k > _MOST_NAMES else ""
         return finish(drawn, name, f"Confusion and accuracy by class, {algorithm}", caption)
+
+
+def _inches_of_cell(classes: int) -> float:
+    """Choose the side of a cell of a heat map, in inches, so that what it holds is legible."""
+    if classes <= _MOST_NUMBERS:
+        return 0.42
+    if classes <= _MOST_NAMES:
+        return 0.24
+    return 7 / classes
 
 
 def sheet(
@@ -431,30 +451,10 @@ def _thumbnail(line: Mapping[str, Any]) -> Image:
 def overall_table(counts: ByAlgorithm) -> Table:
     """List the errors of every algorithm, one line each, most accurate first."""
     lines: list[dict[str, Any]] = []
-    adjusted = dict.fromkeys(name for counted in counts.values() for name in counted.adjusted())
+    adjusted: dict[str, None] = {}
     for algorithm, counted in counts.items():
-        measures = counted.measures()
-        measures["average"] = counted.measures("env")["accuracy"].groupby("repetition").mean()
-        averages = counted.adjusted()
-        known = {
-            _ADJUSTED + name: values
-            for name, values in averages.items()
-            if len(values) == len(measures)
-        }
-        worst = counted.worst_group()
-        lines.append(
-            {
-                "algorithm": algorithm,
-                **_over_seeds(
-                    measures, ("accuracy", "average", "macro_f1", "auroc", "ece", "excess")
-                ),
-                **_over_seeds(pd.DataFrame(known), known),
-                "worst": worst["accuracy"] if worst else None,
-                "group": worst["name"] if worst else None,
-                "images": measures["images"].mean(),
-                "seeds": len(measures),
-            }
-        )
+        adjusted |= dict.fromkeys(counted.adjusted())
+        lines.append(_overall_line(algorithm, counted))
     columns = [
         _ALGORITHM,
         Column("accuracy", unit="percent", help="of all tested images alike"),
@@ -479,14 +479,37 @@ def overall_table(counts: ByAlgorithm) -> Table:
     lines.sort(key=lambda line: -line["accuracy"])
     repeated = any(line["seeds"] > 1 for line in lines)
     notes = ["Mean ± standard deviation (divisor n-1) over seeds."] if repeated else []
-    if reason := next((line["auroc.reason"] for line in lines if "auroc.reason" in line), ""):
-        notes.append(f"AUROC is left out: {reason}.")
+    without_auroc = [line["auroc.reason"] for line in lines if "auroc.reason" in line]
+    if without_auroc:
+        notes.append(f"AUROC is left out: {without_auroc[0]}.")
     notes += dict.fromkeys(reason for counted in counts.values() for reason in counted.reasons)
     notes.append(
         "Whether two algorithms can be told apart is said by report=measures and "
         "report=leaderboard."
     )
     return table(lines, "errors", "Errors on held-out test images", columns, notes)
+
+
+def _overall_line(algorithm: str, counts: Counts) -> dict[str, Any]:
+    """Summarize one algorithm over all its test images."""
+    measures = counts.measures()
+    measures["average"] = counts.measures("env")["accuracy"].groupby("repetition").mean()
+    known = {
+        _ADJUSTED + name: values
+        for name, values in counts.adjusted().items()
+        if len(values) == len(measures)
+    }
+    names = ("accuracy", "average", "macro_f1", "auroc", "ece", "excess")
+    worst = counts.worst_group()
+    return {
+        "algorithm": algorithm,
+        **_over_seeds(measures, names),
+        **_over_seeds(pd.DataFrame(known), known),
+        "worst": worst["accuracy"] if worst else None,
+        "group": worst["name"] if worst else None,
+        "images": measures["images"].mean(),
+        "seeds": len(measures),
+    }
 
 
 def _adjusted_columns(attributes: Sequence[str]) -> list[Column]:
@@ -521,10 +544,8 @@ def environment_table(counts: ByAlgorithm) -> Table:
 
 def class_table(counts: ByAlgorithm) -> Table:
     """List the accuracy of each class in each environment."""
-    lines, envs = (
-        [],
-        list(dict.fromkeys(env for counted in counts.values() for env in counted.environments)),
-    )
+    lines = []
+    envs = list(dict.fromkeys(env for counted in counts.values() for env in counted.environments))
     for algorithm, counted in counts.items():
         groups = {
             (group["label"], group["env"]): group
@@ -533,7 +554,8 @@ def class_table(counts: ByAlgorithm) -> Table:
         for label, name in enumerate(counted.classes):
             line: dict[str, Any] = {"algorithm": algorithm, "class": name}
             for env in envs:
-                if group := groups.get((label, env)):
+                group = groups.get((label, env))
+                if group:
                     flag = f"(n={group['n']:.0f})" if group["n"] < FEW else ""
                     line |= entry(f"in {env}", group["accuracy"], flag=flag)
                 else:
@@ -552,19 +574,19 @@ def group_table(counts: ByAlgorithm) -> Table:
     for algorithm, counted in counts.items():
         groups = counted.groups()
         for size, flag in (("n >= @FEW", ""), ("n < @FEW", "(few images)")):
-            lines += [
-                {
+            for group in groups.query(size).head(_MOST_GROUPS).to_dict("records"):
+                attribute = None
+                if group["attribute"]:
+                    attribute = f"{group['attribute']}={group['value']}"
+                line = {
                     "algorithm": algorithm,
                     "env": group["env"],
                     "class": counted.classes[group["label"]],
-                    "attribute": f"{group['attribute']}={group['value']}"
-                    if group["attribute"]
-                    else None,
+                    "attribute": attribute,
                     **entry("accuracy", group["accuracy"], flag=flag),
                     "images": group["n"],
                 }
-                for group in groups.query(size).head(_MOST_GROUPS).to_dict("records")
-            ]
+                lines.append(line)
     columns = [
         _ALGORITHM,
         _ENVIRONMENT,
@@ -582,11 +604,8 @@ def group_table(counts: ByAlgorithm) -> Table:
         )
     ]
     attributes = sorted(set().union(*(counted.many for counted in counts.values())))
-    notes += (
-        [f"Attributes of too many values to be groups: {', '.join(attributes)}."]
-        if attributes
-        else []
-    )
+    if attributes:
+        notes.append(f"Attributes of too many values to be groups: {', '.join(attributes)}.")
     return table(lines, "groups", "Groups with the lowest accuracy", columns, notes)
 
 

@@ -1,1 +1,0 @@
-"""Published results: entries of ``results/``, how they are packed, checked and listed."""

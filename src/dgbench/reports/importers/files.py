@@ -1,0 +1,564 @@
+"""Tables in files of others: CSV, TSV, JSON lines, Parquet, Excel, LaTeX.
+
+A file holds one table or several (sheets, ``tabular``), which are never read one for another. Every
+line keeps its place in its file, for messages. Several files are put one below the other.
+"""
+
+from __future__ import annotations
+
+import bisect
+import csv
+import importlib
+import io
+import json
+import re
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dgbench.errors import ConfigError, RecordError
+from dgbench.records.files import check_unpacked, read_regular
+from dgbench.records.predictions import parquet_size
+from dgbench.reports.importers import latex
+from dgbench.reports.importers.cells import has_point_groups
+from dgbench.reports.importers.headers import check_names, is_footnote, nameless, read_header
+from dgbench.reports.reading.folders import ASSUMED, Problem, places, printable
+from dgbench.validation import shown, some_of
+
+_MOST_CELLS = 50_000_000  # of a sheet, empty ones between others included
+_RESULTS = "results.jsonl"  # of DomainBed, whose records are no table
+_COMMENTS = re.compile(r"\A(\s*#[^\n]*\n)+")  # before the names of the columns
+_SAMPLE = 65536  # characters from which the separator of a file is told
+_RULE = " |+:=-"  # what lines between those of a drawn table consist of
+#: what may be told from the file that a line stands in
+ORIGINS = ("file", "part")
+
+
+@dataclass(frozen=True)
+class ForeignTable:
+    """One table of a file."""
+
+    file: str  #: its path, printable
+    part: str  #: name of the sheet or ``tabular``; empty if the file holds one table
+    frame: pd.DataFrame
+    lines: NDArray[np.int64] | None = None  #: of the file, from 1; None: records are counted
+
+    def place(self, row: int) -> str:
+        """Say where a row of the frame stands: ``line 7``, ``record 6``."""
+        if self.lines is None:
+            return f"record {row + 1}"
+        return f"line {self.lines[row]}"
+
+    @property
+    def name(self) -> str:
+        """The file, with its part."""
+        return f"{self.file} [{self.part}]" if self.part else self.file
+
+
+@dataclass(frozen=True)
+class ForeignLines:
+    """The lines of all tables, one below the other."""
+
+    tables: Sequence[ForeignTable]
+    frame: pd.DataFrame
+
+    def place(self, row: int) -> str:
+        """Say where a row of the frame stands; names the file if there are several."""
+        ends = np.cumsum([len(table.frame) for table in self.tables])
+        number = bisect.bisect_right(ends.tolist(), row)
+        table = self.tables[number]
+        place = table.place(row - (int(ends[number - 1]) if number else 0))
+        return f"{place} of {table.name}" if len(self.tables) > 1 else place
+
+
+def read_files(
+    path: Any,
+    problems: list[Problem],
+    part: Any = None,
+    origins: Mapping[str, str] | None = None,
+) -> ForeignLines:
+    """Read the lines of all tables that a user named, or that lie in a folder.
+
+    Args:
+        path: a file, a folder, or several of them.
+        problems: receives what had to be assumed.
+        part: name or number, from 1, of the table to read of files that hold several; or a list.
+        origins: name of a column -> ``file`` or ``part``, whose name stands in it.
+
+    Raises:
+        RecordError: there is none, or one cannot be read.
+        ConfigError: a part is unknown.
+    """
+    if not places(path):
+        raise RecordError("no table to import; name a file with import.path=FILE")
+    files = [file for place in places(path) for file in _files(place)]
+    origins = dict(origins or {})
+    tables: list[ForeignTable] = []
+    for file in files:
+        tables += _chosen(_read(file, problems), part, "part" in origins.values(), problems)
+    if origins:
+        tables = _with_origins(tables, origins, problems)
+    frames = [table.frame for table in tables]
+    frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    return ForeignLines(tables, frame)
+
+
+def is_table(path: str | Path) -> bool:
+    """Return whether a file's name ends as that of a table does."""
+    return Path(path).suffix.lower() in READERS
+
+
+def _files(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return [place]
+    if next(place.rglob(_RESULTS), None):
+        raise RecordError(
+            f"{printable(place)} holds {_RESULTS}, the records of DomainBed; use import=domainbed "
+            f"import.path={place}"
+        )
+    files = sorted(
+        file for file in place.rglob("*") if is_table(file) and not file.name.startswith(".")
+    )
+    if not files:
+        raise RecordError(
+            f"no file *{', *'.join(READERS)} under {printable(place)}; name a file with "
+            "import.path=FILE"
+        )
+    return files
+
+
+def _chosen(
+    tables: list[ForeignTable], part: Any, all_parts: bool, problems: list[Problem]
+) -> list[ForeignTable]:
+    """Choose among the tables of a file.
+
+    Raises:
+        RecordError: there are several, and nothing says which.
+        ConfigError: the part is none of them.
+    """
+    filled = [table for table in tables if len(table.frame)]
+    if part is None:
+        if len(filled) < 2 or all_parts:
+            return filled or tables
+        numbered = [f"{k} {table.part}" for k, table in enumerate(tables, 1) if len(table.frame)]
+        named = some_of(numbered, 8)
+        raise RecordError(
+            f"{tables[0].file} holds {len(filled)} tables ({named}); choose with import.part=NAME "
+            "or its number, or, if each is of one dataset, import.dataset_from=part"
+        )
+    wanted = part if isinstance(part, (list, tuple)) else [part]
+    numbers = [_number_of(one, tables) for one in wanted]
+    unread = [
+        table.part
+        for number, table in enumerate(tables)
+        if number not in numbers and len(table.frame)
+    ]
+    if unread:
+        text = f"not read: {some_of(unread, 6)}"
+        problems.append(Problem(ASSUMED, tables[0].file, text))
+    return [tables[number] for number in numbers]
+
+
+def _number_of(part: Any, tables: Sequence[ForeignTable]) -> int:
+    matching = [k for k, table in enumerate(tables) if table.part == str(part)]
+    if not matching:  # PACS is enough of "training-domain validation set, PACS" if it is alone
+        ends = f", {part}"
+        matching = [k for k, table in enumerate(tables) if table.part.endswith(ends)]
+    if len(matching) == 1:
+        return matching[0]
+    if not matching and str(part).isdigit() and 1 <= int(part) <= len(tables):
+        return int(part) - 1
+    named = some_of([f"{k} {table.part}".strip() for k, table in enumerate(tables, 1)], 30)
+    fault = f"is {len(matching)} tables" if matching else "is no table"
+    raise ConfigError(f"import.part={shown(part)} {fault} of {tables[0].file}; choose from {named}")
+
+
+def _with_origins(
+    tables: Sequence[ForeignTable], origins: Mapping[str, str], problems: list[Problem]
+) -> list[ForeignTable]:
+    """Add a column for each key that the name of the file, or of its part, tells.
+
+    Raises:
+        ConfigError: a table has such a column, or parts without a name.
+    """
+    stems = [Path(table.file).stem for table in tables]
+    shared = _shared_words(sorted(set(stems)))
+    values = {"file": [stem.removeprefix(shared) for stem in stems]}
+    values["part"] = [table.part for table in tables]
+    labelled = []
+    for number, table in enumerate(tables):
+        columns: dict[str, str] = {}
+        for key, origin in origins.items():
+            value = values[origin][number]
+            if key in table.frame:
+                raise ConfigError(
+                    f"import.{key}_from={origin}, but {table.name} has a column {key}; leave one "
+                    "out"
+                )
+            if not value:
+                raise ConfigError(
+                    f"import.{key}_from={origin}, but {table.file} holds one table, without a "
+                    f"name; use import.{key}_from=file"
+                )
+            columns[key] = value
+        frame = table.frame.assign(**columns)
+        labelled.append(ForeignTable(table.file, table.part, frame, table.lines))
+    for key, origin in origins.items():
+        named = some_of(list(dict.fromkeys(values[origin])), 8)
+        where = printable(Path(tables[0].file).parent)
+        problems.append(Problem(ASSUMED, where, f"{key} from the name of the {origin}: {named}"))
+    return labelled
+
+
+def _shared_words(stems: Sequence[str]) -> str:
+    """Return the words that all names begin with: ``results-`` of results-a and results-b."""
+    if len(stems) < 2:
+        return ""
+    words = [re.findall(r"[^-_. ]*[-_. ]", stem) for stem in stems]
+    shared = []
+    for together in zip(*words, strict=False):
+        if len(set(together)) > 1:
+            break
+        shared.append(together[0])
+    return "".join(shared)
+
+
+def _read(file: Path, problems: list[Problem]) -> list[ForeignTable]:
+    name = printable(file)
+    if not is_table(file):
+        raise RecordError(
+            f"{name} is no table (its name ends in none of {', '.join(READERS)}); rename or "
+            "convert it"
+        )
+    try:
+        content = read_regular(file)
+        if not content.strip():
+            raise RecordError(
+                f"{name} is empty; name a file with a line of column names and lines of values"
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # pandas warns of a line that is cut
+            # of formats and checks of cells that it does not keep; values are read all the same
+            warnings.filterwarnings("ignore", module=r"openpyxl\b")
+            tables = READERS[file.suffix.lower()](content, name, problems)
+    except OSError as error:
+        raise RecordError(
+            f"{name} cannot be read ({error.strerror or error}); name a file of a table"
+        ) from None
+    except ImportError as error:
+        package = {".xlsx": "openpyxl", ".parquet": "pyarrow"}.get(file.suffix.lower(), error.name)
+        raise RecordError(
+            f"{name} needs the package {package}; pip install {package}, or save it as CSV"
+        ) from None
+    except RecordError:
+        raise
+    except Exception as error:  # whatever pandas and its engines raise
+        reason = " ".join(str(error).split())[:200]
+        raise RecordError(
+            f"{name} is no whole table ({reason}); correct that line, or save it again"
+        ) from None
+    for table in tables:
+        check_names(list(table.frame.columns), table.name)
+    return tables
+
+
+def _with_words(read: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    """Read a frame in which NA among words is one: an environment may be called so.
+
+    Counts stay text if they are written with points, ``10.000``, which may be 10 or ten thousand.
+
+    Args:
+        read: with options of pandas' readers of text and of sheets.
+    """
+    frame = read()
+    worded = [
+        name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].isna().any()
+    ]
+    whole = [name for name in frame if _is_whole(frame[name])]
+    if not worded and not whole:
+        return frame
+    as_text = read(dtype=str, keep_default_na=False)
+    for column in worded:
+        is_word = frame[column].isna() & (as_text[column].astype(str).str.strip() == "NA")
+        frame[column] = frame[column].mask(is_word, "NA")
+    for column in whole:
+        if has_point_groups(as_text[column].astype(str)):
+            frame[column] = as_text[column]
+    return frame
+
+
+def _is_whole(column: pd.Series[Any]) -> bool:
+    """Return whether a column of floats holds whole numbers alone, as 10.000 and 12.000."""
+    if column.dtype.kind != "f" or column.isna().any():
+        return False
+    return bool((column == column.round()).all())
+
+
+def _decoded(content: bytes, name: str, problems: list[Problem]) -> str:
+    """Decode a file of text: UTF-8, UTF-16 with or without its mark, or Latin-1, which is said."""
+    sample = content[:_SAMPLE]
+    encoding = "utf-8-sig"
+    if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "utf-16"
+    elif sample[1::2].count(0) > len(sample) // 4:
+        encoding = "utf-16-le"
+    elif sample[::2].count(0) > len(sample) // 4:
+        encoding = "utf-16-be"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        if encoding != "utf-8-sig":
+            raise RecordError(f"{name} ends within a character of UTF-16; copy it again") from error
+        text = content.decode("cp1252", errors="replace")
+        problems.append(Problem(ASSUMED, name, "no UTF-8: read as Latin-1 (Windows-1252)"))
+    nul = text.find("\0")
+    if nul >= 0:
+        line = text.count("\n", 0, nul) + 1
+        raise RecordError(f"{name} holds a NUL character in line {line}; copy it again")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _csv(content: bytes, name: str, problems: list[Problem]) -> list[ForeignTable]:
+    text = _decoded(content, name, problems)
+    comments = _COMMENTS.match(text)
+    skipped = comments[0].count("\n") if comments else 0
+    physical = text.splitlines(keepends=True) if text.isascii() else _split(text)
+    physical = physical[skipped:]
+    beginning = "".join(physical[:50])[:_SAMPLE].split("\n")
+    first = next((line for line in beginning if line.strip(_RULE)), "")
+    separator = max("\t;,|", key=first.count)
+    places_of_lines = range(skipped + 1, skipped + 1 + len(physical))
+    numbered = list(zip(places_of_lines, physical, strict=True))
+    if separator == "|":  # as Markdown and PrettyTable draw
+        numbered = [(place, line) for place, line in numbered if line.strip(_RULE + "\n")]
+    if numbered and not numbered[-1][1].endswith("\n"):
+        ends = "its last line has no line break at its end, and is taken as whole"
+        problems.append(Problem(ASSUMED, name, ends))
+    records = _records(numbered, separator, name, problems)
+    header = [cells for _, _, cells in records[:3]]
+    names, height = read_header(header, name, problems)
+    body = "".join(line for _, line, _ in records[height:])
+    lines = np.array([place for place, _, _ in records[height:]], dtype=np.int64)
+    columns = nameless(names)
+
+    def read(**options: Any) -> pd.DataFrame:
+        return pd.read_csv(
+            io.StringIO(body),
+            sep=separator,
+            skipinitialspace=True,
+            index_col=False,
+            low_memory=False,
+            header=None,
+            names=columns,
+            **options,
+        )
+
+    return [ForeignTable(name, "", _with_words(read), lines)]
+
+
+def _split(text: str) -> list[str]:
+    """Split a text at line breaks alone; ``splitlines`` also does at rare characters of Unicode."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def _records(
+    numbered: Sequence[tuple[int, str]], separator: str, name: str, problems: list[Problem]
+) -> list[tuple[int, str, list[str]]]:
+    """Part a text into records, each with the line where it begins; footnotes are left out.
+
+    Raises:
+        RecordError: a record has more or fewer cells than the first.
+    """
+    reader = csv.reader((line for _, line in numbered), delimiter=separator, skipinitialspace=True)
+    records: list[tuple[int, str, list[str]]] = []
+    start = 0
+    for cells in reader:
+        place = numbered[start][0]
+        line = "".join(text for _, text in numbered[start : reader.line_num])
+        start = reader.line_num
+        if not line.strip():
+            continue
+        width = len(records[0][2]) if records else len(cells)
+        lonely = len(cells) < width or (len(records) > 2 and _n_filled(cells) == 1)
+        if width > 2 and lonely and is_footnote(cells):
+            _leave_out_footnote(name, place, line, problems)
+            continue
+        if len(cells) != width:
+            raise RecordError(
+                f"{name} has {len(cells)} cells in line {place}, {width} in the one of names; "
+                "is it cut, or does a cell hold the separator? Correct it"
+            )
+        records.append((place, line, cells))
+    return records
+
+
+def _n_filled(cells: Sequence[str]) -> int:
+    return sum(map(bool, cells))
+
+
+def _leave_out_footnote(name: str, place: int, text: str, problems: list[Problem]) -> None:
+    reason = f"line {place}, a footnote: {shown(text.strip())}"
+    problems.append(Problem("lines left out", name, reason))
+
+
+def _parquet(content: bytes, name: str, problems: list[Problem]) -> list[ForeignTable]:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(content))
+    check_unpacked(name, len(content), parquet_size(file))
+    return [ForeignTable(name, "", pd.read_parquet(io.BytesIO(content)))]
+
+
+def _excel(content: bytes, name: str, problems: list[Problem]) -> list[ForeignTable]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        unpacked = sum(part.file_size for part in archive.infolist())
+    check_unpacked(name, len(content), unpacked)
+    sheets = _sheets(content, name)
+    tables = []
+    for sheet, header in sheets.items():
+        source = f"{name} [{sheet}]" if len(sheets) > 1 else name
+        names, height = read_header(header, source, problems) if header else ([], 1)
+        tables.append(_sheet(content, name, sheet, nameless(names), height, problems))
+    if len(tables) == 1:
+        return [ForeignTable(name, "", tables[0].frame, tables[0].lines)]
+    return tables
+
+
+def _sheet(
+    content: bytes,
+    name: str,
+    sheet: str,
+    columns: list[str],
+    height: int,
+    problems: list[Problem],
+) -> ForeignTable:
+    """Read one sheet below its rows of names."""
+
+    def read(**options: Any) -> pd.DataFrame:
+        frame: pd.DataFrame = pd.read_excel(
+            io.BytesIO(content), sheet_name=sheet, header=None, skiprows=height, **options
+        )
+        missing = range(frame.shape[1], len(columns))
+        frame = frame.reindex(columns=[*frame.columns, *missing])
+        if frame.shape[1] > len(columns):
+            raise RecordError(f"{name} [{sheet}] has values in a column without a name; name it")
+        frame.columns = pd.Index(columns)
+        return frame
+
+    frame = _with_words(read)
+    lines = np.arange(len(frame), dtype=np.int64) + height + 1
+    filled = frame.notna().sum(axis=1).to_numpy()
+    used = filled > 0
+    for row in np.flatnonzero((filled == 1) & (len(columns) > 2)):
+        text = str(frame.iloc[row].dropna().iloc[0])
+        if is_footnote([text]):
+            used[row] = False
+            _leave_out_footnote(f"{name} [{sheet}]", int(lines[row]), text, problems)
+    return ForeignTable(name, sheet, frame[used].reset_index(drop=True), lines[used])
+
+
+def _sheets(content: bytes, name: str) -> dict[str, list[list[str]]]:
+    """Read the first three rows of every sheet, as text.
+
+    Raises:
+        RecordError: cells of one are so far apart that the empty ones between them would fill the
+            memory.
+    """
+    openpyxl: Any = importlib.import_module("openpyxl")  # optional, and without types
+    book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+    headers: dict[str, list[list[str]]] = {}
+    for sheet in book.worksheets:
+        width = 0
+        header: list[list[str]] = []
+        for height, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+            width = max(width, len(row))
+            if height * width > _MOST_CELLS:
+                raise RecordError(
+                    f"{name} has a sheet of more than {_MOST_CELLS:,} cells, most of them empty; "
+                    "delete what stands far from the table, or save it as CSV"
+                )
+            if height <= 3:
+                header.append(["" if cell is None else str(cell) for cell in row])
+        headers[sheet.title] = [row + [""] * (width - len(row)) for row in header]
+    book.close()
+    return headers
+
+
+def _json(content: bytes, name: str, problems: list[Problem]) -> list[ForeignTable]:
+    text = _decoded(content, name, problems)
+    lines: NDArray[np.int64] | None = None
+    if text.lstrip().startswith("["):
+        records = json.loads(text, object_pairs_hook=_without_repetitions)
+    else:
+        numbered = [(k, line) for k, line in enumerate(text.split("\n"), 1) if line.strip()]
+        lines = np.array([place for place, _ in numbered], dtype=np.int64)
+        records = [_json_line(line, place, name) for place, line in numbered]
+    if not all(type(record) is dict for record in records):
+        raise RecordError(
+            f"{name} holds no records; write one JSON object a line, {{column: value}}"
+        )
+    nested = any(type(value) is dict for record in records[:100] for value in record.values())
+    frame = pd.json_normalize(records) if nested else pd.DataFrame(records)
+    return [ForeignTable(name, "", frame, lines)]
+
+
+def _json_line(line: str, place: int, name: str) -> Any:
+    try:
+        return json.loads(line, object_pairs_hook=_without_repetitions)
+    except (ValueError, RecursionError) as error:
+        reason = getattr(error, "msg", None) or str(error) or "too deep"
+        raise RecordError(
+            f"{name} has no JSON object in line {place} ({reason}); correct it, or delete the line"
+        ) from None
+
+
+def _without_repetitions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [key for key, _ in pairs]
+        raise ValueError(f"{max(names, key=names.count)} is there twice")
+    return record
+
+
+def _latex(content: bytes, name: str, problems: list[Problem]) -> list[ForeignTable]:
+    text = _decoded(content, name, problems)
+    tables = []
+    for tabular in latex.tabulars(text, name):
+        source = f"{name} [{tabular.title}]"
+        width = len(tabular.rows[0].cells)
+        rows = []
+        for row in tabular.rows:
+            if width > 2 and is_footnote(row.cells):
+                _leave_out_footnote(source, row.line, max(row.cells, key=len), problems)
+            elif len(row.cells) == width:
+                rows.append(row)
+            else:
+                raise RecordError(
+                    f"{source} has one cell in line {row.line}, {row.cells[0]}; correct it"
+                )
+        header = [row.cells for row in rows[:3]]
+        names, height = read_header(header, source, problems)
+        body = [row.cells for row in rows[height:]]
+        frame = pd.DataFrame(body, columns=nameless(names), dtype=object)
+        lines = np.array([row.line for row in rows[height:]], dtype=np.int64)
+        tables.append(ForeignTable(name, tabular.title, frame, lines))
+    if not tables:
+        raise RecordError(f"{name} holds no tabular; name a file with one")
+    return tables
+
+
+#: ending of a file -> what reads its content
+READERS: dict[str, Callable[[bytes, str, list[Problem]], list[ForeignTable]]] = {
+    **dict.fromkeys((".csv", ".tsv", ".txt"), _csv),
+    **dict.fromkeys((".jsonl", ".json"), _json),
+    ".parquet": _parquet,
+    ".xlsx": _excel,
+    ".tex": _latex,
+}

@@ -1,0 +1,116 @@
+"""What studies lack, and the command that fills it: one account for all reports.
+
+An evaluation only notes which folds are missing and why (:class:`MissingFolds`). What was typed
+for the runs that are there stands in their folders, and is read when a report makes its account.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from dgbench.plan.folds import tested_by_fold
+from dgbench.reports.importers import IMPORTED
+from dgbench.reports.labels import variant_text
+from dgbench.reports.reading.commands import filling_command
+from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.selected import SelectedRun
+
+#: missing folds that are named with their environments; more are given as ranges
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class MissingFolds:
+    """The folds of one study that have no errors."""
+
+    run: SelectedRun  #: any run of the study
+    reasons: Mapping[str, str]  #: fold -> why it has no errors
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether the study was trained by another program."""
+        return str(self.run.identity["code"]).startswith(IMPORTED)
+
+    def problem(self) -> Problem:
+        """Make the problem that a report lists, with the command that fills it.
+
+        It reads the folder of the run.
+        """
+        identity = self.run.identity
+        place = f"{variant_text(identity)}, {self.run.label} seed {identity['seed']}"
+        return Problem("missing folds", place, f"{self._text()}. {advice(self.run, self.reasons)}")
+
+    def _text(self) -> str:
+        if len(self.reasons) > _MOST_NAMED:
+            return grouped_reasons(self.reasons)
+        planned = tested_by_fold(self.run.identity)
+        role = "tested" if self.run.identity.get("folds") else "held out"
+        parts = []
+        for fold, reason in self.reasons.items():
+            environments = ", ".join(planned_tests(fold, planned))
+            place = f" ({environments} {role})" if environments else ""
+            parts.append(f"fold {fold}{place}: {reason}")
+        return "; ".join(parts)
+
+
+def account_of(left_out: Iterable[Problem | MissingFolds]) -> list[Problem]:
+    """List as problems what was left out and what is missing, in order."""
+    problems = []
+    for item in left_out:
+        problems.append(item.problem() if isinstance(item, MissingFolds) else item)
+    return problems
+
+
+def advice(run: SelectedRun, folds: Iterable[str]) -> str:
+    """Say how the missing folds of a study are filled: ``To fill: COMMAND``.
+
+    Args:
+        run: any run of the study, whose folder is read.
+        folds: to train; none where the folds are not known.
+    """
+    if str(run.identity["code"]).startswith(IMPORTED):
+        return "To fill: run it where the sweep was made and import the folder again"
+    return f"To fill: {filling_command(Path(run.folder), sorted(folds, key=_place))}"
+
+
+def _place(fold: str) -> tuple[bool, int, str]:
+    """Make a sort key of a fold: numbers by size, then what is no number."""
+    return (False, int(fold), "") if fold.isdecimal() else (True, 0, fold)
+
+
+def planned_tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
+    """List environments where the protocol tests that fold; none for ``full``, or where the
+    protocol does not tell.
+    """
+    return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
+
+
+def grouped_reasons(missing: Mapping[str, str]) -> str:
+    """Say every reason once, with the folds that have it: ``folds 0-2, 5: no rows; fold full:
+    failed``.
+    """
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for fold, reason in missing.items():
+        by_reason[reason].append(fold)
+    return "; ".join(
+        f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}: {reason}"
+        for reason, folds in by_reason.items()
+    )
+
+
+def fold_ranges(folds: Sequence[str]) -> str:
+    """Format ``0-2, 5, full``: three or more consecutive numbers as a range, then what is no
+    number.
+    """
+    numbers = enumerate(sorted(int(fold) for fold in folds if fold.isdecimal()))
+    runs = [
+        [number for _, number in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])
+    ]
+    words = []
+    for run in runs:
+        words.append(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)))
+    return ", ".join([*words, *sorted(fold for fold in folds if not fold.isdecimal())])
