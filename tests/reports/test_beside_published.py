@@ -14,8 +14,8 @@ import yaml
 from dgbench.analysis.selection import Last, LooVal, Selection, TrainVal
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
-from dgbench.reports.document import Document
 from dgbench.plan.domainbed_names import DATASETS
+from dgbench.reports.document import Document
 from dgbench.reports.published import boards, published
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect

@@ -17,11 +17,11 @@ from dgbench.analysis.selection import Last
 from dgbench.configuration import CONF
 from dgbench.plan import measures
 from dgbench.plan.measures import choose
-from dgbench.reports.archive.upkeep import check_entry
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.slices.power import PowerReport
 from tests.conftest import ROOT, Command
+from tools.results import check_entry
 
 CLASS = """
 from dgbench.analysis import Measure
