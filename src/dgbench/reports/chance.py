@@ -95,7 +95,8 @@ def classes_of(identity: Mapping[str, Any]) -> int | None:
     """Look up K of a run: what its row says, else that of the dataset's name; None where neither
     tells.
     """
-    if (stated := identity.get("n_classes")) is not None:
+    stated = identity.get("n_classes")
+    if stated is not None:
         return int(stated)
     return None if identity.get("base") == OF_TABLE else CLASSES.get(str(identity["dataset"]))
 
@@ -133,7 +134,7 @@ def chance_of(
 
 
 def _differ(reference: Reference, error: float) -> bool:
-    """Return whether a table shows some error of a reference as another one than the blind guess's."""
+    """Return whether a table shows some error of a reference that the blind guess has not."""
     errors = [*reference.held_out.values(), *reference.everywhere.values()]
     return any(abs(value - error) >= _SHOWN for value in errors)
 

@@ -28,6 +28,7 @@ from dgbench.reports.over_seeds import (
     selections,
 )
 from dgbench.reports.reading.collect import ADVICE
+from dgbench.reports.tables import Column, Table, table
 
 _FORM = keys(Role.FORM)  # what the settings of one benchmark may differ in
 
@@ -274,3 +275,18 @@ def _form(setting: Setting) -> dict[str, str]:
     identity = setting.identity
     fields = {key: identity[key] for key in _FORM if key not in ("variant", "given")}
     return {name: str(value) for name, value in {**identity["variant"], **fields}.items()}
+
+
+def settings_table(
+    benchmark: Benchmark,
+    lines: Sequence[Mapping[str, Any]],
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+    notes: Sequence[str],
+    detail: bool = False,
+) -> Table:
+    """Build a table whose lines begin with the values that name a setting."""
+    axes = [Column(axis, key=True) for axis in benchmark.axes]
+    keys = [*axes, Column("N", unit="count", help="given environments", key=True)]
+    return table(lines, name, title, [*keys, *columns], notes, detail)

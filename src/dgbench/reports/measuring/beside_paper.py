@@ -10,8 +10,7 @@ from typing import Any
 from dgbench.analysis import SampleSummary, compatible
 from dgbench.analysis.accuracy import mean
 from dgbench.errors import MeasureError
-from dgbench.reports.measuring.benchmark_tables import settings_table
-from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine
+from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine, settings_table
 from dgbench.reports.over_seeds import COEFFICIENTS, over_seeds
 from dgbench.reports.published import Published, Value, names, published
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table

@@ -32,24 +32,20 @@ from dgbench.reports.document import (
 )
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import network_text, variant_text
-from dgbench.reports.measuring.benchmark_tables import (
-    benchmark_tables,
-    correct_selections,
-    overview_table,
-    rankings,
-)
+from dgbench.reports.measuring.benchmark_certainty import rankings
+from dgbench.reports.measuring.benchmark_choices import correct_selections
+from dgbench.reports.measuring.benchmark_correlations import overview_table
+from dgbench.reports.measuring.benchmark_tables import benchmark_tables
 from dgbench.reports.measuring.benchmarks import Benchmark, benchmark_of_one, benchmarks
 from dgbench.reports.measuring.beside_paper import benchmark_published_tables
+from dgbench.reports.measuring.curves import benchmark_curves, error_curves, highlighted
 from dgbench.reports.measuring.figures import (
     asymptotic_figure,
     baseline_figures,
-    benchmark_curves,
     degradation_figure,
-    error_curves,
-    highlighted,
-    rank_figures,
     scatter_figures,
 )
+from dgbench.reports.measuring.rank_diagrams import rank_figures
 from dgbench.reports.measuring.tables import WORDS, noise_notes, setting_tables
 from dgbench.reports.over_seeds import (
     algorithms_of,
@@ -90,8 +86,7 @@ def benchmark_sections(
             continue
         # first, since another process saves them meanwhile
         figures, omissions = _figures(benchmark, baseline)
-        beside_paper = benchmark_published_tables(benchmark)
-        tables = benchmark_tables(benchmark, statistics, beside_paper)
+        tables = benchmark_tables(benchmark, statistics)
         facts = [*_facts(benchmark), *omissions]
         sections.append(
             Section(name, heading, tables, figures, benchmark_answer(benchmark), facts=facts)

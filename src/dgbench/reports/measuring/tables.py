@@ -122,7 +122,8 @@ def measure_table(evaluation: Evaluation) -> Table:
     """List every measure of each algorithm, mean ± std over seeds, best first (see
     :func:`ranked_by`).
     """
-    studies, choice = evaluation.studies, evaluation.measures
+    studies = evaluation.studies
+    choice = evaluation.measures
     level = means(by_seed(studies, ranked_by(studies, choice).name))
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
     seeds = seed_counts(studies)
@@ -148,7 +149,7 @@ def measure_table(evaluation: Evaluation) -> Table:
 
 
 def held_out_table(evaluation: Evaluation) -> Table:
-    """List, for each algorithm, the error in each given environment of the model that never saw it."""
+    """List the error in each given environment of the model that never saw it, by algorithm."""
     (setting,) = evaluation.settings
     tested = evaluation.errors[evaluation.errors["role"] == "held_out"]
     oracle = bool(evaluation.studies["trained_on_tested"].any())

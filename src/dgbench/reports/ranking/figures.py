@@ -15,7 +15,7 @@ from dgbench.errors import MeasureError
 from dgbench.reports.chance import BLIND_GUESS
 from dgbench.reports.document import Figure
 from dgbench.reports.labels import slug
-from dgbench.reports.measuring.figures import rank_diagram
+from dgbench.reports.measuring.rank_diagrams import rank_diagram
 from dgbench.reports.over_seeds import Ranking, comparable, line_values, means
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.render.drawing import (
