@@ -60,7 +60,7 @@ class Chance:
 
     @property
     def notes(self) -> list[str]:
-        """Say what the lines of the references are."""
+        """Describe the lines of the references."""
         lines = [
             (
                 f"Blind guess: right once in K = {self.n_classes} classes, in every environment; "
@@ -182,7 +182,7 @@ def _most_frequent(
 
 
 def _lacking(environments: Iterable[str], errors: Mapping[str, float]) -> str:
-    """Say that an error is missing; an empty text where none is."""
+    """Return a reason if an error is missing, else an empty text."""
     return "" if set(environments) <= errors.keys() else "an environment is missing"
 
 
@@ -225,7 +225,7 @@ def _line(name: str, values: Mapping[str, float]) -> dict[str, Any]:
 
 
 def accuracy_note(levels: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Say the accuracy of the references on each dataset; nothing where none is known.
+    """Write the accuracy of the references on each dataset, as far as it is known.
 
     Args:
         levels: dataset -> reference -> mean accuracy.
@@ -251,8 +251,9 @@ def accuracy_note(levels: Mapping[str, Mapping[str, float]]) -> list[str]:
 def beaten(
     level: Mapping[str, float], references: Mapping[str, float], measure: str, highest: bool = False
 ) -> str:
-    """Say that the leader does no better than a reference, with both numbers; an empty text where
-    it beats all.
+    """Warn that the leader does no better than a reference, with both numbers.
+
+    The text is empty if it beats all references.
 
     Args:
         level: algorithm -> mean of the measure that ranks it.

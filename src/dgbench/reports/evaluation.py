@@ -385,7 +385,7 @@ def _chance(group: Group, coverage: _Coverage, choice: MeasureChoice) -> Chance 
 
 
 def _on_classes(group: Group, setting: Setting, errors: pd.DataFrame) -> tuple[str, ...]:
-    """Say which classes the models of a setting were tested on and could not learn."""
+    """Name the classes that the models of a setting were tested on and could not learn."""
     identities = [run.identity for run in group.runs if not run.reason]
     if not any(identity.get("unlearnable") for identity in identities):
         return ()
@@ -558,7 +558,7 @@ def _no_ideal(
     missing: Mapping[str, str],
     steps: Mapping[str, int],
 ) -> str:
-    """Say why the ideal error of a study cannot be known; empty where it can."""
+    """Return why the ideal error of a study cannot be known, or an empty text if it can."""
     given = list(identity["given"])
     all_environments = {*given, *environments}
     if not identity.get("beyond", True) or (everywhere and all_environments <= set(given)):
@@ -632,5 +632,5 @@ def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[
 
 
 def _lacks(environments: Sequence[str], step: int) -> str:
-    """Say ``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
+    """Write ``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
     return f"no test row of {some_of(environments)} at step {step}"

@@ -1,5 +1,6 @@
-"""Intervals of the correlations over the settings of a benchmark, chances of a correct selection, and
-ranks over all settings.
+"""How sure the correlations of a benchmark are, and who ranks first over all of its settings.
+
+Intervals, chances of a correct selection, ranks with their tests.
 """
 
 from __future__ import annotations

@@ -137,9 +137,7 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
 
 
 def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
-    """Say how to read the hit table, and what the selections by the first compared measure cost
-    against those by the others.
-    """
+    """Explain the hit table, and weigh the first compared measure against each other one."""
     count = len(benchmark.algorithms)
     sentences = [
         (

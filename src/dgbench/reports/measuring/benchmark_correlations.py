@@ -137,7 +137,7 @@ def _correlation_columns(measures: MeasureChoice) -> list[Column]:
 
 
 def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
-    """Say what the correlations of the settings (Table 1) support."""
+    """Describe what the correlations of the settings (Table 1) support."""
     count = len(benchmark.seeds)
     over = (
         f"mean ± standard deviation (divisor n-1) over {count} seeds"
@@ -181,7 +181,7 @@ def chance_words(wins: int, losses: int) -> str:
 
 
 def _why_no_average(benchmarks: Sequence[Benchmark]) -> str:
-    """Say why benchmarks must not share an average; empty where they may."""
+    """Return why benchmarks must not share an average, or an empty text if they may."""
     for key in _SAME:
         values = sorted({str(benchmark.identity[key]) for benchmark in benchmarks})
         if len(values) > 1:

@@ -222,6 +222,12 @@ def _benchmark(
         ]
     varying = sorted({name for form in forms for name in form})
     axes = [name for name in varying if len({form.get(name, "-") for form in forms}) > 1]
+    for measure in evaluations[0].measures.compared:
+        if measure.title in axes:
+            raise ConfigError(
+                f"measure {measure.name} has the title {measure.title!r}, which tells settings of "
+                f"{title} apart; give it another"
+            )
     forms = [{axis: form.get(axis, "-") for axis in axes} for form in forms]
     size = (
         size_axis

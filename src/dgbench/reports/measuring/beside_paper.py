@@ -207,7 +207,7 @@ def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int)
 
 
 def _ordering(means: Mapping[str, tuple[float | None, float]]) -> str:
-    """Say whether worst+gap has the higher mean correlation, here and in the paper."""
+    """Describe whether worst+gap has the higher mean correlation, here and in the paper."""
     (ours, theirs), (our_average, their_average) = means["worst_gap"], means["average"]
     ahead_in_paper = theirs > their_average
     if ours is None or our_average is None:

@@ -210,7 +210,7 @@ def _draw_references(
 
 
 def _on_references(evaluations: Sequence[Evaluation]) -> str:
-    """Say what the dashed line is; empty where no setting knows its number of classes."""
+    """Describe the dashed line, if some setting knows its number of classes."""
     levels = dict.fromkeys(e.settings[0].chance.error for e in evaluations if e.settings[0].chance)
     shown = " or ".join(f"{percent(level)}%" for level in levels)
     return (

@@ -142,9 +142,7 @@ def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
 
 
 def benchmark_answer(benchmark: Benchmark) -> list[str]:
-    """Say who ranks first by which measure, and how well the compared measures predict the truly
-    best algorithm.
-    """
+    """Write who ranks first by each measure, and how well the measures predict the truly best."""
     selected = []
     for name, right, number, cost in correct_selections(benchmark).itertuples():
         title = benchmark.measures.named(name).title
@@ -201,9 +199,7 @@ _MOST_GROUPS = 4
 
 
 def measures_answer(evaluation: Evaluation) -> list[str]:
-    """Say who has the lowest value of the measure that ranks, whether that is decided, and the same
-    of the ideal.
-    """
+    """Write who leads by the measure that ranks, and by the ideal, and whether that is decided."""
     unjudged = no_verdict(evaluation.settings[0].identity)
     if unjudged:
         return unjudged
@@ -256,9 +252,7 @@ def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
 
 
 def _truth(evaluation: Evaluation) -> list[str]:
-    """Say who has the lowest ideal error, whether that is decided, and what selecting by measures
-    costs.
-    """
+    """Write who has the lowest ideal error, and what selecting by the measures costs."""
     studies = evaluation.studies
     chosen = selections(studies, [measure.name for measure in evaluation.measures.ranked])
     best = chosen[IDEAL, None].names
