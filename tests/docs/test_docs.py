@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from PIL import Image
 
 from dgbench.plan.names import algorithm_names
 from docs.reference_pages import PAGES, objective_of, source
+from tests.conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,6 +116,27 @@ def test_examples_of_adding_an_algorithm_run(
     assert len(programs) == 2
     for number, program in enumerate(programs):
         exec(compile(program, f"example {number}", "exec"), {"__name__": f"example_{number}"})
+
+
+@pytest.mark.slow
+def test_adding_a_measure_works_as_the_page_says(tmp_path: Path, command: Command) -> None:
+    """Two files and a command, which prints the table that the page shows."""
+    text = (ROOT / "docs" / "tutorials" / "own_measure.md").read_text()
+    written = re.findall(
+        r"^`([\w/.]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL
+    )
+    assert len(written) == 2
+    lines = [line for _, content in written for line in content.splitlines() if line.strip()]
+    assert len(lines) == 9  # as the page says
+    for name, content in written:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    (typed,) = re.findall(r"^```bash\npython (.*?)\n```$", text, flags=re.MULTILINE)
+    ended = command(*shlex.split(typed), "only=[suite_hits,suite_correlation]", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    (shown,) = re.findall(r"^```\n(How often.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    assert shown in ended.out
 
 
 @pytest.mark.slow

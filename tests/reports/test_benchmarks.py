@@ -14,14 +14,18 @@ from dgbench.errors import ConfigError
 from dgbench.plan.measures import choose
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.labels import setting_titles
-from dgbench.reports.measuring.benchmark_tables import (
-    benchmark_correlation_table,
-    benchmark_hit_table,
+from dgbench.reports.measuring.benchmark_certainty import (
     benchmark_interval_table,
     benchmark_rank_table,
-    benchmark_seed_table,
+)
+from dgbench.reports.measuring.benchmark_choices import (
+    benchmark_hit_table,
     benchmark_selection_table,
     correct_selections,
+)
+from dgbench.reports.measuring.benchmark_correlations import (
+    benchmark_correlation_table,
+    benchmark_seed_table,
     overview_table,
 )
 from dgbench.reports.measuring.benchmarks import Benchmark, benchmark_of_one
@@ -32,9 +36,9 @@ from dgbench.reports.measuring.figures import (
     baseline_figures,
     degradation_figure,
     distances,
-    rank_figures,
     scatter_figures,
 )
+from dgbench.reports.measuring.rank_diagrams import rank_figures
 from dgbench.reports.measuring.report import benchmark_answer, benchmark_sections
 from dgbench.reports.tables import Cell, Table, cells, entry, show
 

@@ -12,7 +12,7 @@ import pytest
 from dgbench.analysis.selection import Last
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.measuring.benchmarks import benchmarks
-from dgbench.reports.measuring.figures import benchmark_curves, error_curves, highlighted
+from dgbench.reports.measuring.curves import benchmark_curves, error_curves, highlighted
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 
@@ -44,13 +44,13 @@ def test_the_baseline_and_the_leaders_of_every_setting_are_in_color(many: Evalua
     """The baseline m5, the truly best m6 and m7, m0 (lowest worst+gap and average), then the next
     by worst+gap: m1.
     """
-    assert list(highlighted(many.studies, "m5")) == ["m5", "m6", "m7", "m0", "m1"]
-    assert list(highlighted(many.studies, "absent"))[:3] == ["m6", "m7", "m0"]
+    assert list(highlighted(many.studies, "m5", many.measures)) == ["m5", "m6", "m7", "m0", "m1"]
+    assert list(highlighted(many.studies, "absent", many.measures))[:3] == ["m6", "m7", "m0"]
 
 
 def test_a_benchmark_is_drawn_in_one_figure_with_shared_colors(many: Evaluation) -> None:
     [benchmark] = benchmarks(many)
-    [figure] = benchmark_curves(benchmark, highlighted(benchmark.studies, "m5"))
+    [figure] = benchmark_curves(benchmark, highlighted(benchmark.studies, "m5", benchmark.measures))
     assert "ratio=3" in figure.svg
     assert "ratio=4" in figure.svg
     for name in ("m5", "m6", "m7", "m0", "m1"):
@@ -62,4 +62,4 @@ def test_a_benchmark_is_drawn_in_one_figure_with_shared_colors(many: Evaluation)
 def test_no_picture_without_a_model_of_all_environments(make: Any, tmp_path: Path) -> None:
     make.write_run(tmp_path, make.identity("erm", "0"))
     found = evaluated(tmp_path)
-    assert error_curves(found, highlighted(found.studies, "erm")) is None
+    assert error_curves(found, highlighted(found.studies, "erm", found.measures)) is None

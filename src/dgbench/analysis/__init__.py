@@ -25,6 +25,7 @@ from dgbench.analysis.comparison import lead as lead
 from dgbench.analysis.comparison import separated as separated
 from dgbench.analysis.comparison import sign_test as sign_test
 from dgbench.analysis.comparison import standing as standing
+from dgbench.analysis.comparison import with_most_seeds as with_most_seeds
 from dgbench.analysis.correlation import correlation_difference as correlation_difference
 from dgbench.analysis.correlation import correlation_interval as correlation_interval
 from dgbench.analysis.correlation import kendall as kendall

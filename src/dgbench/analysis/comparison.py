@@ -218,7 +218,7 @@ def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = Non
     compared = _compared(table, level)
     if leader is None:
         means = np.nanmean(table, axis=1)
-        leader = int(np.nanargmin(np.where(_fullest(table), means, np.nan)))
+        leader = int(np.nanargmin(np.where(with_most_seeds(table), means, np.nan)))
     two_sided = 1 - 2 * error_of_each(len(table), 1 - level)
     rivals = []
     for position in range(len(table)):
@@ -237,8 +237,12 @@ def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = Non
     return Standing(leader, seeds, tuple(rivals), not_best)
 
 
-def _fullest(table: Floats) -> NDArray[np.bool_]:
-    """Mark the algorithms that have all seeds of the first one with the most seeds."""
+def with_most_seeds(table: Floats) -> NDArray[np.bool_]:
+    """Mark the algorithms with the same seeds as the first one that has most.
+
+    Args:
+        table: (A, S) values of A algorithms, NaN where one lacks a seed.
+    """
     present = ~np.isnan(table)
     fullest = present[present.sum(axis=1).argmax()]
     return np.asarray((present >= fullest).all(axis=1))

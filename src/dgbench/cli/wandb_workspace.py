@@ -14,6 +14,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.cli.entry import import_from_beside
+from dgbench.errors import ConfigError
+from dgbench.plan.measures import IDEAL, choose
+
 #: what panels average: runs of one algorithm in one setting, and of one selection where it matters
 COMPARED = "compared_as"
 COLUMNS = ("algorithm_name", "dataset_name", "backbone_name", "selection", "seed", "searched")
@@ -52,22 +56,24 @@ def _workspace(
 def _study_sections() -> dict[str, list[Any]]:
     reports = _reports()
     place = "environment/position"
-    worst_gap = reports.SummaryMetric("worst_gap")
-    ideal = reports.SummaryMetric("ideal")
+    choice = choose()
+    ideal = reports.SummaryMetric(IDEAL)
+    first = choice.compared[0]
+    others = [measure for measure in choice.of_runs if measure not in choice.ranked]
     return {
         "Measures, mean over seeds (runs of job type study)": [
-            _bars("worst_gap", "worst+gap"),
-            _bars("average", "average"),
-            _bars("ideal", "ideal: worst over all environments"),
+            *(_bars(measure.name, measure.title) for measure in choice.compared),
+            _bars(IDEAL, "ideal: worst over all environments"),
         ],
         "Error against environment, mean over seeds": [
             _lines("held out, by the model that never saw it", place, ["environment/held_out"]),
             _lines("everywhere, by the model of all given ones", place, ["environment/everywhere"]),
         ],
         "Leaderboard, mean over seeds": [
-            _bars("worst", "worst"),
-            _bars("gap", "gap"),
-            reports.ScatterPlot(title="worst+gap against ideal", x=worst_gap, y=ideal),
+            *(_bars(measure.name, measure.title) for measure in others),
+            reports.ScatterPlot(
+                title=f"{first.title} against ideal", x=reports.SummaryMetric(first.name), y=ideal
+            ),
         ],
         "Training, mean over folds and seeds (runs of job types fold-...)": [
             _lines("validation error over the training environments", "step", [VALIDATION]),
@@ -146,7 +152,11 @@ def main(words: list[str]) -> int:
         dest="only_print",
         help="show the views as JSON, save nothing",
     )
+    parser.add_argument(
+        "--config-dir", help="folder of yours whose measure/ the views show too"
+    )
     asked = parser.parse_args(words)
+    import_from_beside(words)
     try:
         views = workspaces(asked.entity, asked.project)
         if asked.only_print:
@@ -154,6 +164,9 @@ def main(words: list[str]) -> int:
             return 0
         for view in views:
             print(view.save().url)
+    except ConfigError as error:
+        print(f"dgbench: {error}", file=sys.stderr)
+        return 1
     except ImportError:
         print(
             "dgbench: the view needs wandb-workspaces; pip install 'dgbench[wandb]'",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache, cached_property
 from pathlib import Path
@@ -30,13 +30,14 @@ _COMPARED = ("worst_gap", "average")
 GROUP = "measure"
 #: columns and lines that stand beside those of measures, in some table
 RESERVED = frozenset(
-    {
-        *RunIdentity.__annotations__, "N", "adjusted_average", "algorithm", "coefficient", "difference", "environment",
-        "given environments", "group", "ideal at", "ideal_env", "label", "less", "measure", "missing", "overall",
-        "sampled", "seed", "seeds", "selected steps", "selection", "setting", "steps", "trained_on_tested",
-        "worst_group",
-    }
-)  # fmt: skip
+    (
+        *(key.name for key in fields(RunIdentity)),
+        *("N", "algorithm", "coefficient", "difference", "less", "measure", "seed", "seeds"),
+        *("ideal at", "ideal_env", "label", "missing", "sampled", "selected steps", "selection"),
+        *("setting", "steps", "trained_on_tested", "given environments"),
+        *("adjusted_average", "environment", "group", "overall", "worst_group"),
+    )
+)
 #: errors that a measure is tried on before it is used
 _TRIED = (0.1, 0.2, 0.3, 0.8)
 Chosen = str | Measure  #: what a caller names a measure by
@@ -156,7 +157,7 @@ def measures_there() -> dict[str, Measure]:
 
 
 def check_own_measures() -> None:
-    """Refuse a measure of the user's own that its tables could not show, before anything is trained.
+    """Refuse a measure of the user's own that tables could not show, before anything is trained.
 
     Raises:
         ConfigError: there is one.
@@ -178,14 +179,14 @@ def read_measure(file: Path) -> Measure:
         raise ConfigError(f"{file} cannot be read ({reason}); correct it") from None
     if not isinstance(keys, Mapping) or not isinstance(keys.get("_target_"), str):
         raise ConfigError(f"{file} names no class; write _target_: MODULE.CLASS")
-    fields = {"name": file.stem, **{str(key): value for key, value in keys.items()}}
-    if fields["name"] != file.stem:
+    values = {"name": file.stem, **{str(key): value for key, value in keys.items()}}
+    if values["name"] != file.stem:
         raise ConfigError(
-            f"{file} says name: {fields['name']}, and reports name it {file.stem}; leave the name "
+            f"{file} says name: {values['name']}, and reports name it {file.stem}; leave the name "
             "out, or rename the file"
         )
-    kind: type[Measure] = class_at(fields.pop("_target_"), f"{GROUP}._target_", Measure)  # type: ignore[type-abstract]
-    return tried(kind(**fields))
+    kind: type[Measure] = class_at(values.pop("_target_"), f"{GROUP}._target_", Measure)  # type: ignore[type-abstract]
+    return tried(kind(**values))
 
 
 def tried(measure: Measure) -> Measure:

@@ -77,7 +77,7 @@ def measures(
     measures: Measures | None = None,
     compared: Measures | None = None,
 ) -> pd.DataFrame:
-    """Compute average, worst, gap, worst+gap and ideal error, or other measures, of every algorithm.
+    """Compute the measures of every algorithm: average, worst, gap, worst+gap and ideal, or others.
 
     The lowest worst+gap comes first, or the lowest average where no study has worst+gap.
 

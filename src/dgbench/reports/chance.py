@@ -60,7 +60,7 @@ class Chance:
 
     @property
     def notes(self) -> list[str]:
-        """Say what the lines of the references are."""
+        """Describe the lines of the references."""
         lines = [
             (
                 f"Blind guess: right once in K = {self.n_classes} classes, in every environment; "
@@ -95,7 +95,8 @@ def classes_of(identity: Mapping[str, Any]) -> int | None:
     """Look up K of a run: what its row says, else that of the dataset's name; None where neither
     tells.
     """
-    if (stated := identity.get("n_classes")) is not None:
+    stated = identity.get("n_classes")
+    if stated is not None:
         return int(stated)
     return None if identity.get("base") == OF_TABLE else CLASSES.get(str(identity["dataset"]))
 
@@ -133,7 +134,7 @@ def chance_of(
 
 
 def _differ(reference: Reference, error: float) -> bool:
-    """Return whether a table shows some error of a reference as another one than the blind guess's."""
+    """Return whether a table shows some error of a reference that the blind guess has not."""
     errors = [*reference.held_out.values(), *reference.everywhere.values()]
     return any(abs(value - error) >= _SHOWN for value in errors)
 
@@ -181,7 +182,7 @@ def _most_frequent(
 
 
 def _lacking(environments: Iterable[str], errors: Mapping[str, float]) -> str:
-    """Say that an error is missing; an empty text where none is."""
+    """Return a reason if an error is missing, else an empty text."""
     return "" if set(environments) <= errors.keys() else "an environment is missing"
 
 
@@ -224,7 +225,7 @@ def _line(name: str, values: Mapping[str, float]) -> dict[str, Any]:
 
 
 def accuracy_note(levels: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Say the accuracy of the references on each dataset; nothing where none is known.
+    """Write the accuracy of the references on each dataset, as far as it is known.
 
     Args:
         levels: dataset -> reference -> mean accuracy.
@@ -250,8 +251,9 @@ def accuracy_note(levels: Mapping[str, Mapping[str, float]]) -> list[str]:
 def beaten(
     level: Mapping[str, float], references: Mapping[str, float], measure: str, highest: bool = False
 ) -> str:
-    """Say that the leader does no better than a reference, with both numbers; an empty text where
-    it beats all.
+    """Warn that the leader does no better than a reference, with both numbers.
+
+    The text is empty if it beats all references.
 
     Args:
         level: algorithm -> mean of the measure that ranks it.

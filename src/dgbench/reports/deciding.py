@@ -57,7 +57,7 @@ def undecided(values: pd.DataFrame, pairs: Sequence[PairedDifferences], needed: 
 def assumptions(
     values: pd.DataFrame, pairs: Sequence[PairedDifferences], needed: float, bound: float
 ) -> list[str]:
-    """Say what a decided lead takes differences over seeds to be.
+    """Describe what a decided lead assumes of differences over seeds.
 
     Args:
         values, pairs, needed: of :func:`undecided`, which names none.
@@ -80,7 +80,7 @@ def assumptions(
 
 
 def verdict(pair: PairedDifferences, needed: float, bound: float) -> str:
-    """Say whether a pair is decided, and whether that takes differences to be about normal."""
+    """Return whether a pair is decided, and whether that assumes normal differences, in words."""
     if bounded_evidence(pair.differences, bound) >= needed:
         return "decided"
     return "decided, if differences are about normal" if pair.evidence >= needed else "undecided"
@@ -133,9 +133,12 @@ def pair_table(
     fewest = next(seeds for seeds in count(2) if evidence(np.ones(seeds)) >= needed)
     wins = next(seeds for seeds in count(2) if sign_evidence(np.ones(seeds)) >= needed)
     notes = [
-        f"Decided: evidence of {needed:,.0f} or more, so that any false verdict against the best of {len(values)} "
-        "algorithms has a probability of 5% at most, however often one looks and whenever one stops. "
-        f'{fewest} seeds are the fewest that can give so much, {wins} for "more often lower".',
+        (
+            f"Decided: evidence of {needed:,.0f} or more, so that any false verdict against the "
+            f"best of {len(values)} algorithms has a probability of 5% at most, however often one "
+            f"looks and whenever one stops. {fewest} seeds are the fewest that can give so much, "
+            f'{wins} for "more often lower".'
+        ),
         _NORMAL,
         (
             f"Without that: all that is used is that a difference of {title} lies within "

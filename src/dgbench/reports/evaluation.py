@@ -385,7 +385,7 @@ def _chance(group: Group, coverage: _Coverage, choice: MeasureChoice) -> Chance 
 
 
 def _on_classes(group: Group, setting: Setting, errors: pd.DataFrame) -> tuple[str, ...]:
-    """Say which classes the models of a setting were tested on and could not learn."""
+    """Name the classes that the models of a setting were tested on and could not learn."""
     identities = [run.identity for run in group.runs if not run.reason]
     if not any(identity.get("unlearnable") for identity in identities):
         return ()
@@ -447,18 +447,20 @@ def _study(
     steps = {fold: run.step for fold, run in counting.items() if fold not in missing}
     tested_in: dict[str, list[str]] = {fold: [] for fold in steps}
     errors: dict[str, dict[str, list[float]]] = {"everywhere": {}, "held_out": {}}
-    honest = True
+    all_unseen = True
     columns = (tests[name].tolist() for name in ("fold", "role", "env", "error", "env_held_out"))
     for fold, role, env, error, unseen in zip(*columns, strict=True):
         tested_in[fold].append(env)
         errors[role].setdefault(env, []).append(error)
-        honest = honest and (unseen or role == "everywhere")
+        all_unseen = all_unseen and (unseen or role == "everywhere")
     everywhere = {env: mean(values) for env, values in errors["everywhere"].items()}
     held_out = {env: mean(errors["held_out"][env]) for env in given if env in errors["held_out"]}
     for fold, present in tested_in.items():
         if not present and (fold != FULL or identity.get("beyond", True)):
             missing[fold] = f"no test row at step {steps[fold]}"
-        elif lacking := [env for env in planned_tests(fold, planned) if env not in present]:
+            continue
+        lacking = [env for env in planned_tests(fold, planned) if env not in present]
+        if lacking:
             missing[fold] = _lacks(lacking, steps[fold])
     expected = expected_folds(identity, [*counting, *missing])
     missing |= {
@@ -474,7 +476,7 @@ def _study(
         {fold: reason for fold, reason in missing.items() if fold != FULL}
     )
     no_leave_one_out = ""
-    if not (honest and one_each):
+    if not (all_unseen and one_each):
         no_leave_one_out = _NO_WORST_GAP.format(identity["protocol"])
     measures = Measured.of(
         choice.computed,
@@ -500,7 +502,7 @@ def _study(
         measures=measures,
         ideal_env=ideal_env,
         tests=tests,
-        trained_on_tested=not honest,
+        trained_on_tested=not all_unseen,
         sampled=bool(identity.get("grouped")) and identity["evaluation"] == "exact",
     )
 
@@ -556,7 +558,7 @@ def _no_ideal(
     missing: Mapping[str, str],
     steps: Mapping[str, int],
 ) -> str:
-    """Say why the ideal error of a study cannot be known; empty where it can."""
+    """Return why the ideal error of a study cannot be known, or an empty text if it can."""
     given = list(identity["given"])
     all_environments = {*given, *environments}
     if not identity.get("beyond", True) or (everywhere and all_environments <= set(given)):
@@ -570,7 +572,8 @@ def _no_ideal(
             f"protocol={identity['protocol']} trains no model on all given environments; use "
             "protocol=loo"
         )
-    if everywhere and (lacking := sorted(all_environments - everywhere.keys())):
+    lacking = sorted(all_environments - everywhere.keys())
+    if everywhere and lacking:
         return f"fold {FULL}: {_lacks(lacking, steps[FULL])}"
     return grouped_reasons({fold: reason for fold, reason in missing.items() if fold == FULL})
 
@@ -629,5 +632,5 @@ def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[
 
 
 def _lacks(environments: Sequence[str], step: int) -> str:
-    """Say ``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
+    """Write ``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
     return f"no test row of {some_of(environments)} at step {step}"

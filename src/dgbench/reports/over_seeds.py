@@ -25,6 +25,7 @@ from dgbench.analysis import (
     select,
     spearman,
     standing,
+    with_most_seeds,
 )
 from dgbench.analysis.accuracy import mean, spread
 from dgbench.errors import MeasureError
@@ -106,8 +107,7 @@ def over_seeds(
     reason: str = "",
     bar: str = "standard_deviation",
 ) -> dict[str, Any]:
-    """Make mean ± error bar over seeds part of a line, marked where other than ``seeds`` seeds
-    stand behind it.
+    """Make mean ± error bar over seeds part of a line, marked with n if seeds are missing.
 
     Args:
         name: of the column.
@@ -173,14 +173,14 @@ def seed_counts(lines: pd.DataFrame) -> dict[str, int]:
 
 
 def comparable(values: pd.DataFrame) -> pd.DataFrame:
-    """Keep lines that can be compared seed by seed: those with the seeds of a line that has most,
-    and these seeds.
+    """Keep the lines with the most seeds, the same ones, and these seeds: they can be compared seed
+    by seed.
     """
     present = values.notna().to_numpy()
     if not present.any():
         return values.iloc[:0, :0]
-    fullest = present[present.sum(axis=1).argmax()]
-    lines: pd.DataFrame = values.loc[(present == fullest).all(axis=1), fullest]
+    fullest = with_most_seeds(values.to_numpy())
+    lines: pd.DataFrame = values.loc[fullest, present[fullest][0]]
     return lines
 
 
@@ -326,7 +326,8 @@ def selections(
     chosen = {}
     for measure in measures:
         for seed in pools:
-            level, ideal = levels[measure][seed], levels[IDEAL][seed]
+            level = levels[measure][seed]
+            ideal = levels[IDEAL][seed]
             names = select(level) if level else ()
             cost = None
             if names and names[0] in ideal:
@@ -385,7 +386,7 @@ def only_one_environment(identity: Mapping[str, Any]) -> bool:
 
 
 def too_few(names: Sequence[str], count: int, needed: str) -> str:
-    """Say why there is no answer: fewer than two algorithms have what is compared."""
+    """Explain why there is no answer: fewer than two algorithms have what is compared."""
     if len(names) == 1:
         return f"{names[0]} alone: train another algorithm to compare it with."
     return f"{count} of {len(names)} algorithms have {needed}: nothing to compare yet."

@@ -93,8 +93,9 @@ def smallest_found(values: pd.DataFrame) -> Interval | None:
 
 
 def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[str]:
-    """Say what the seeds of a table can tell, in a sentence; none where no two algorithms share 2
-    seeds.
+    """Describe what the seeds of a table can tell, in one sentence.
+
+    There is none if no two algorithms share 2 seeds.
 
     Args:
         values: algorithm x seed, fractions.
@@ -114,7 +115,8 @@ def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[
             )
         ]
     smallest, deviation = pilot.finds(seeds, power), pilot.deviation.estimate
-    among, named_pair = "", ""
+    among = ""
+    named_pair = ""
     if algorithms > 3:  # of three, each pair is tested as two alone are
         among = f" among {algorithms} algorithms"
         named_pair = (
@@ -133,9 +135,7 @@ def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[
 
 
 def no_verdict(identity: Mapping[str, Any]) -> list[str]:
-    """Say that seeds which vary only a part of the randomness judge no algorithm; nothing where
-    they vary all of it.
-    """
+    """Warn that seeds which vary only a part of the randomness judge no algorithm."""
     moves = identity["seed_moves"]
     if moves == ALL:
         return []
@@ -153,8 +153,7 @@ def below_noise(
     quantity: str,
     highest: bool = False,
 ) -> list[str]:
-    """Say which part of a seed's randomness alone makes leads larger than that of the first
-    algorithm, if any does.
+    """Warn of parts of the randomness that alone make leads larger than the first algorithm's.
 
     Args:
         values: algorithm x seed, fractions.
@@ -169,14 +168,16 @@ def below_noise(
     leaders = Leaders.of(level, highest)
     if not leaders.others:
         return []
-    first, second = leaders.first, leaders.others[0]
+    first = leaders.first
+    second = leaders.others[0]
     lead, seeds = abs(level[first] - level[second]), judged.shape[1]
     floors = []
     for part, name in NOISE.items():
         repeated = repetitions.get(part, values.iloc[:0])
         if {first, second} <= set(repeated.index):
             apart = (repeated.loc[first] - repeated.loc[second]).dropna()
-            if len(apart) > 1 and (floor := floor_of_lead(apart, seeds)) > lead:
+            floor = floor_of_lead(apart, seeds) if len(apart) > 1 else 0.0
+            if floor > lead:
                 floors.append(f"{percent(floor)} by {name} alone ({len(apart)} repetitions, 95%)")
     if not floors:
         return []

@@ -109,8 +109,7 @@ def results(
 def measures(
     frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
 ) -> pd.DataFrame:
-    """Compute average, worst, gap, worst+gap and ideal, or other measures, of every study in a frame
-    of :func:`results`.
+    """Compute the measures of every study: average, worst, gap, worst+gap and ideal, or others.
 
     One line is one study: all folds of a dataset setting, a ``label`` and a ``seed``. Its columns
     are the keys of the setting, ``label``, ``seed``, the measures ``average``, ``worst``, ``gap``,

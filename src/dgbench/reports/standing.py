@@ -62,8 +62,7 @@ class Leaders:
     def sentence(
         self, quantity: str, results: pd.DataFrame, value: str, trained_on_one: bool
     ) -> str:
-        """Say ``coral and erm tie for the lowest average error``, or that they are equal
-        throughout.
+        """Write ``coral and erm tie for the lowest average error``, or that they are always equal.
 
         Args:
             quantity: what the first one has, without an article.
@@ -117,7 +116,7 @@ class Verdict:
         return [name for name in self.rivals if name in self.open_to]
 
     def headline(self, measure: str, *, truly: Sequence[str] = ()) -> str:
-        """Say who leads and whether that is decided, in a dozen words.
+        """Write who leads and whether that is decided, in a dozen words.
 
         Args:
             measure: what ranks them, e.g. ``worst+gap``.
@@ -137,8 +136,9 @@ class Verdict:
         return f"Undecided: {leads}; {self.basis} cannot separate {self.leader} from {left}."
 
     def numbers(self, quantity: str, level: float, above: bool = False) -> str:
-        """Say what the leader has, and how far it is from the next one, with the interval of the
-        verdict.
+        """Write the value of the leader, and its distance to the next one.
+
+        The interval of the distance is that of the verdict.
 
         Args:
             quantity: e.g. ``worst+gap``.
@@ -163,8 +163,7 @@ class Verdict:
         )
 
     def apart(self, leader: str = "it") -> str:
-        """Say whom the seeds do not separate from the leader, and which algorithms are not the
-        best.
+        """Write whom the seeds do not separate from the leader, and who is not the best.
 
         Args:
             leader: a name or a pronoun for it.
@@ -193,7 +192,7 @@ class Verdict:
         return f"{text}."
 
     def word(self, name: str) -> str:
-        """Say in a word or two how an algorithm stands."""
+        """Describe in a word or two how an algorithm stands."""
         if name in self.leaders.names:
             return "best" if self.decided else "leads"
         if name not in self.open_to:
@@ -201,7 +200,7 @@ class Verdict:
         return "not the best" if name in self.not_best else "not separated"
 
     def _among(self) -> str:
-        """Say ``the 4 of 5 that have every seed``; empty where no algorithm lacks one."""
+        """Write ``the 4 of 5 with every seed``, or nothing if no algorithm lacks one."""
         if not self.remarks:
             return ""
         total = len(self.rivals) + len(self.leaders.names)

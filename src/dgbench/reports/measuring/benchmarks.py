@@ -28,6 +28,7 @@ from dgbench.reports.over_seeds import (
     selections,
 )
 from dgbench.reports.reading.collect import ADVICE
+from dgbench.reports.tables import Column, Table, table
 
 _FORM = keys(Role.FORM)  # what the settings of one benchmark may differ in
 
@@ -221,6 +222,12 @@ def _benchmark(
         ]
     varying = sorted({name for form in forms for name in form})
     axes = [name for name in varying if len({form.get(name, "-") for form in forms}) > 1]
+    for measure in evaluations[0].measures.compared:
+        if measure.title in axes:
+            raise ConfigError(
+                f"measure {measure.name} has the title {measure.title!r}, which tells settings of "
+                f"{title} apart; give it another"
+            )
     forms = [{axis: form.get(axis, "-") for axis in axes} for form in forms]
     size = (
         size_axis
@@ -274,3 +281,18 @@ def _form(setting: Setting) -> dict[str, str]:
     identity = setting.identity
     fields = {key: identity[key] for key in _FORM if key not in ("variant", "given")}
     return {name: str(value) for name, value in {**identity["variant"], **fields}.items()}
+
+
+def settings_table(
+    benchmark: Benchmark,
+    lines: Sequence[Mapping[str, Any]],
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+    notes: Sequence[str],
+    detail: bool = False,
+) -> Table:
+    """Build a table whose lines begin with the values that name a setting."""
+    axes = [Column(axis, key=True) for axis in benchmark.axes]
+    keys = [*axes, Column("N", unit="count", help="given environments", key=True)]
+    return table(lines, name, title, [*keys, *columns], notes, detail)

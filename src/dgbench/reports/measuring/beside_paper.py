@@ -10,8 +10,7 @@ from typing import Any
 from dgbench.analysis import SampleSummary, compatible
 from dgbench.analysis.accuracy import mean
 from dgbench.errors import MeasureError
-from dgbench.reports.measuring.benchmark_tables import settings_table
-from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine
+from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine, settings_table
 from dgbench.reports.over_seeds import COEFFICIENTS, over_seeds
 from dgbench.reports.published import Published, Value, names, published
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
@@ -208,7 +207,7 @@ def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int)
 
 
 def _ordering(means: Mapping[str, tuple[float | None, float]]) -> str:
-    """Say whether worst+gap has the higher mean correlation, here and in the paper."""
+    """Describe whether worst+gap has the higher mean correlation, here and in the paper."""
     (ours, theirs), (our_average, their_average) = means["worst_gap"], means["average"]
     ahead_in_paper = theirs > their_average
     if ours is None or our_average is None:

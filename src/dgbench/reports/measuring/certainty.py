@@ -1,5 +1,6 @@
-"""How sure the differences of one setting are: who leads and whom the seeds separate from the leader,
-and paired resamples of seeds and environments.
+"""How sure the differences of one setting are.
+
+Who leads, and whom the seeds separate from the leader; paired resamples of seeds and environments.
 """
 
 from __future__ import annotations
@@ -204,8 +205,9 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
                 line[f"{title}.best"] = interval.excludes_zero
         lines.append(line)
     notes = [
-        f"Bold: the {statistics.percent} paired bootstrap interval excludes 0. {len(lines)} pairs, each judged by "
-        'itself, so that of many pairs some exclude 0 by luck. Verdicts stand in "Which differences hold".'
+        f"Bold: the {statistics.percent} paired bootstrap interval excludes 0. {len(lines)} pairs, "
+        "each judged by itself, so that of many pairs some exclude 0 by luck. Verdicts stand in "
+        '"Which differences hold".'
     ]
     title = "How far apart are every two? A paired bootstrap, each pair by itself"
     return table(lines, "differences", title, columns, notes if lines else [], detail=True)

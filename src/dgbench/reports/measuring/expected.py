@@ -78,8 +78,7 @@ def of_means_cells(
 
 
 def noise_sentences(studies: pd.DataFrame, measure: Measure, estimates: Estimates) -> list[str]:
-    """Say where seed noise raises a measure by more than a standard error, or changes who comes
-    first.
+    """Warn if seed noise raises a measure by more than a standard error, or changes places.
 
     Args:
         studies: of one setting.

@@ -1,15 +1,14 @@
-"""The pictures of the measures: of one setting, and of all settings of a benchmark.
+"""The pictures of the measures over the settings of a benchmark.
 
-Error in every environment; measures against the ideal error (Hwang et al. 2024, Figure 5), the
-baseline against the truly best algorithm (Figures 1 and 8 to 11), degradation and distance over the
-number of given environments (Figures 6 and 7); ranks with their critical difference (Demsar 2006,
-Figure 1).
+Measures against the ideal error (Hwang et al. 2024, Figure 5), the baseline against the truly best
+algorithm (Figures 1 and 8 to 11), degradation and distance over the number of given environments
+(Figures 6 and 7).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from string import ascii_lowercase
 from typing import Any
@@ -19,15 +18,11 @@ import pandas as pd
 
 from dgbench.analysis.accuracy import mean
 from dgbench.plan.measures import IDEAL, MeasureChoice
-from dgbench.reports.chance import BLIND_GUESS, Chance
+from dgbench.reports.chance import BLIND_GUESS
 from dgbench.reports.document import Figure
-from dgbench.reports.evaluation import Evaluation
-from dgbench.reports.labels import sortable
-from dgbench.reports.measuring.benchmark_tables import rankings
 from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine
+from dgbench.reports.measuring.curves import figure_per_size
 from dgbench.reports.over_seeds import (
-    Ranking,
-    algorithms_of,
     by_seed,
     line_values,
     seeds_of,
@@ -38,246 +33,14 @@ from dgbench.reports.render.drawing import (
     DASHED,
     INK,
     MEASURE_STYLE,
-    REST,
     canvas,
-    colored,
     end_labels,
     finish,
     grid,
     label_of,
-    within_reach,
 )
-from dgbench.reports.tables import percent
 
-_COLUMNS = 3
-_RANKS = 3.26  # inches of the line of ranks
-_NUMBERED = 16  # of more ranks every fifth has its number
-# points; errors of the most frequent class this close to the blind guess's get no curve of their
-# own
-_APART = 1.0
-Colors = Mapping[str, str]  #: highlighted algorithm -> color
-
-
-def highlighted(studies: pd.DataFrame, baseline: str, measures: MeasureChoice) -> dict[str, str]:
-    """Choose the color of each highlighted algorithm: all of them where they are few.
-
-    Of many: the baseline, then those with the lowest value of some setting by the ideal and by each
-    compared measure, then the next ones by the first compared measure; the rest is drawn gray.
-
-    Args:
-        studies: of one setting or of a benchmark, whose figures then share their colors.
-        baseline: an algorithm that is always in color.
-        measures: of its tables.
-    """
-    ranked = [measure.name for measure in measures.ranked]
-    values = studies.astype(dict.fromkeys(ranked, "float64"))
-    levels = values.groupby(["setting", "algorithm"])[ranked].mean()
-    leaders: list[str] = []
-    for name in ranked:
-        lowest = levels[name].dropna().groupby("setting").idxmin()
-        leaders += [algorithm for _, algorithm in lowest]
-    first = levels[measures.compared[0].name]
-    next_ones = first.groupby("algorithm").mean().sort_values(kind="stable").index
-    return colored(algorithms_of(studies), [baseline, *leaders, *next_ones])
-
-
-def error_curves(evaluation: Evaluation, colors: Colors) -> Figure | None:
-    """Draw the errors in every environment of the model trained on all given ones; None without its
-    fold.
-
-    Mean and band over seeds, in the colors of :func:`highlighted`.
-    """
-    (setting,) = evaluation.settings
-    if not _has_curves(evaluation):
-        return None
-    name = f"curves_{setting.name}"
-    with canvas(name, 6.0, 3.7) as drawn:
-        axes = drawn.add_subplot()
-        ends = _draw(axes, evaluation, colors)
-        axes.set_ylim(0, min(100.0, axes.get_ylim()[1]))
-        axes.set_ylabel("error (%)")
-        end_labels(axes, ends, colors)
-        return finish(
-            drawn,
-            name,
-            f"Error in every environment, {setting.title}",
-            _caption([evaluation], colors),
-        )
-
-
-def benchmark_curves(benchmark: Benchmark, colors: Colors) -> list[Figure]:
-    """Draw a figure per size with a panel of :func:`error_curves` per setting, where 2 settings or
-    more have curves.
-    """
-
-    def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
-        lines = [line for line in lines if _has_curves(line.evaluation)]
-        if len(lines) < 2:
-            return None
-        columns = 2 if len(lines) == 4 else min(_COLUMNS, len(lines))
-        rows = math.ceil(len(lines) / columns)
-        with canvas(name, 1.9 * columns + 0.6, (3.3 if rows == 1 else 2.4) * rows + 0.4) as drawn:
-            panels = drawn.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-            ends = [
-                _draw(axes, line.evaluation, colors, ticks=3)
-                for axes, line in zip(panels, lines, strict=False)
-            ]
-            panels[0].set_ylim(0, min(100.0, panels[0].get_ylim()[1]))
-            for index, (axes, line) in enumerate(zip(panels, lines, strict=False)):
-                axes.set_title(line.label(without=benchmark.size_axis))
-                if index % columns == 0:
-                    axes.set_ylabel("error (%)")
-                if index % columns == columns - 1 or index == len(lines) - 1:
-                    end_labels(axes, ends[index], colors)
-            for axes in panels[len(lines) :]:
-                axes.set_visible(False)
-            caption = _caption([line.evaluation for line in lines], colors)
-            return finish(drawn, name, f"Error in every environment{suffix}", caption)
-
-    return _figure_per_size(benchmark, "curves", draw)
-
-
-def _figure_per_size(
-    benchmark: Benchmark,
-    kind: str,
-    draw: Callable[[Sequence[BenchmarkLine], str, str], Figure | None],
-) -> list[Figure]:
-    """Draw a figure per size of a benchmark, where possible, by ``draw(lines, name of the figure,
-    ', scale=1')``.
-    """
-    figures = []
-    for size, lines in benchmark.at_size().items():
-        name = f"{kind}_{benchmark.name}" + (f"_{size.replace('=', '')}" if size else "")
-        figures.append(draw(lines, name, f", {size}" if size else ""))
-    return [figure for figure in figures if figure]
-
-
-def _has_curves(evaluation: Evaluation) -> bool:
-    return bool((evaluation.errors["role"] == "everywhere").any())
-
-
-def _draw(
-    axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6
-) -> dict[str, tuple[float, float]]:
-    """Draw every algorithm's curve; and return the right ends of those in color, in the units of
-    the axes.
-    """
-    (setting,) = evaluation.settings
-    errors = evaluation.errors[evaluation.errors["role"] == "everywhere"]
-    place, numeric = _places(errors["env"].map(str), setting.given)
-    ends = {}
-    for algorithm, curve in _curves(errors, place).groupby("algorithm", sort=True):
-        color = colors.get(str(algorithm))
-        if color is None:
-            axes.plot(curve["at"], curve["error"], **REST)
-            continue
-        axes.plot(
-            curve["at"], curve["error"], color=color, linewidth=2, marker="" if numeric else "o"
-        )
-        if (curve["spread"] > 0).any():
-            low, high = curve["error"] - curve["spread"], curve["error"] + curve["spread"]
-            axes.fill_between(curve["at"], low, high, color=color, alpha=0.12, linewidth=0)
-        ends[str(algorithm)] = (float(curve["at"].iloc[-1]), float(curve["error"].iloc[-1]))
-    marks = [place[env] for env in setting.given if env in place]
-    axes.plot(
-        marks,
-        [0.0] * len(marks),
-        linestyle="",
-        marker="^",
-        markersize=7,
-        color=INK,
-        clip_on=False,
-        zorder=5,
-    )
-    if numeric:
-        axes.set_xlabel("environment e")
-        axes.locator_params(axis="x", nbins=ticks)
-        axes.xaxis.set_major_formatter("{x:g}")
-    else:
-        axes.set_xticks(list(place.values()), list(map(label_of, place)), rotation=45, ha="right")
-    grid(axes)
-    return ends | _draw_references(axes, setting.chance, place)
-
-
-def _draw_references(
-    axes: Any, chance: Chance | None, place: Mapping[str, float]
-) -> dict[str, tuple[float, float]]:
-    """Draw the references as dashed lines, those that are near the results; and return their right
-    ends.
-
-    Args:
-        axes: with the results.
-        chance: of the setting; None where it is not known.
-        place: environment -> place on the axis, in its order.
-    """
-    ends: dict[str, tuple[float, float]] = {}
-    if chance is None:
-        return ends
-    _, high = axes.get_ylim()
-    for reference in chance.references:
-        known = [env for env in place if env in reference.everywhere]
-        levels = [100 * reference.everywhere[env] for env in known]
-        apart = not ends or any(abs(level - 100 * chance.error) >= _APART for level in levels)
-        if not levels or not apart or not within_reach(max(levels), 0.0, high):
-            continue
-        axes.plot([place[env] for env in known], levels, **DASHED)
-        ends[reference.name] = (place[known[-1]], levels[-1])
-    return ends
-
-
-def _on_references(evaluations: Sequence[Evaluation]) -> str:
-    """Say what the dashed line is; empty where no setting knows its number of classes."""
-    levels = dict.fromkeys(e.settings[0].chance.error for e in evaluations if e.settings[0].chance)
-    shown = " or ".join(f"{percent(level)}%" for level in levels)
-    return (
-        f" Dashed, where results are near: what looks at no image (a blind guess: {shown})."
-        if levels
-        else ""
-    )
-
-
-def _places(environments: Iterable[str], given: Sequence[str]) -> tuple[dict[str, float], bool]:
-    """Place environments on the axis, at their values where all are numbers (then True), else the
-    given ones first.
-    """
-    names = set(environments)
-    if not any(is_text for is_text, *_ in map(sortable, names)):
-        return {env: float(env) for env in sorted(names, key=float)}, True
-    return {
-        env: float(position) for position, env in enumerate([*given, *sorted(names - set(given))])
-    }, False
-
-
-def _curves(errors: pd.DataFrame, place: Mapping[str, float]) -> pd.DataFrame:
-    """Average errors over seeds: columns ``algorithm``, ``at``, ``error`` and ``spread`` (percent),
-    in axis order.
-    """
-    grouped = errors.assign(at=errors["env"].map(dict(place))).groupby(["algorithm", "at"])["error"]
-    return pd.DataFrame(
-        {"error": 100 * grouped.mean(), "spread": 100 * grouped.std().fillna(0.0)}
-    ).reset_index()
-
-
-def _caption(evaluations: Sequence[Evaluation], colors: Colors) -> str:
-    count = max(len(seeds_of(evaluation.studies)) for evaluation in evaluations)
-    drawn = {
-        a
-        for e in evaluations
-        for a in e.errors.loc[e.errors["role"] == "everywhere", "algorithm"].map(str)
-    }
-    gray = sorted(drawn - colors.keys())
-    note = f" In gray: {', '.join(gray)}." if gray else ""
-    text = "Model trained on all given environments (triangles)"
-    note = _on_references(evaluations) + note
-    if count == 1:
-        return f"{text}, 1 seed. The highest point of a curve is its ideal error.{note}"
-    return (
-        f"{text}, mean over {count} seeds, band of one standard deviation. The tabulated ideal is "
-        "the mean over seeds of each seed's highest point, which lies at or above the highest "
-        f"point of the mean curve drawn here.{note}"
-    )
-
-
+_COLUMNS = 3  # panels beside each other
 Curve = Mapping[int, Sequence[float]]  # position of the setting -> a value per seed
 
 
@@ -469,11 +232,17 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
                     ]
                     x = [index + offset for index, seed_values in enumerate(values) if seed_values]
                     values = [seed_values for seed_values in values if seed_values]
+                    deviations = [standard_deviation(seed_values) or 0.0 for seed_values in values]
                     axes.errorbar(
-                        x, [100 * mean(seed_values) for seed_values in values], fmt=marker, color=color, capsize=3,
-                        yerr=[100 * (standard_deviation(seed_values) or 0.0) for seed_values in values], markersize=7,
+                        x,
+                        [100 * mean(seed_values) for seed_values in values],
+                        yerr=[100 * deviation for deviation in deviations],
+                        fmt=marker,
+                        color=color,
+                        capsize=3,
+                        markersize=7,
                         label=label,
-                    )  # fmt: skip
+                    )
                 for level in levels:
                     axes.axhline(level, label=BLIND_GUESS, **DASHED)
                 axes.set_title(f"({letter}) {measure.title}")
@@ -500,7 +269,7 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
             )
             return finish(drawn, name, f"{baseline} against the best algorithm{suffix}", caption)
 
-    return _figure_per_size(benchmark, "baseline", draw)
+    return figure_per_size(benchmark, "baseline", draw)
 
 
 def scatter_figures(benchmark: Benchmark) -> list[Figure]:
@@ -574,7 +343,7 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
             )
             return finish(drawn, name, f"Measures against the ideal error{suffix}", caption)
 
-    return _figure_per_size(benchmark, "scatter", draw)
+    return figure_per_size(benchmark, "scatter", draw)
 
 
 def _common_level(lines: Sequence[BenchmarkLine]) -> list[float]:
@@ -583,88 +352,3 @@ def _common_level(lines: Sequence[BenchmarkLine]) -> list[float]:
     """
     levels = {100 * line.setting.chance.error if line.setting.chance else None for line in lines}
     return [level for level in levels if level is not None] if len(levels) == 1 else []
-
-
-def rank_figures(benchmark: Benchmark) -> list[Figure]:
-    """Draw one rank diagram per measure; none where there are too few algorithms or settings."""
-    ranked, _ = rankings(benchmark)
-    return [
-        rank_diagram(
-            ranking,
-            f"ranks_{measure}_{benchmark.name}",
-            f"Ranks by {benchmark.measures.named(measure).title} over settings",
-            f"Mean rank over {ranking.test.blocks} settings, 1 is the lowest error.",
-        )
-        for measure, ranking in ranked.items()
-    ]
-
-
-def rank_diagram(ranking: Ranking, name: str, title: str, subject: str) -> Figure:
-    """Draw mean ranks, labels left for the better half and right for the rest; thick bars join what
-    is not separated.
-
-    Args:
-        ranking: of the algorithms.
-        name: of the figure.
-        title: above it.
-        subject: first sentence of the caption: what is ranked, and over which blocks.
-    """
-    order = ranking.order
-    count = len(order)
-    half = (count + 1) // 2
-    groups = ranking.groups if ranking.test.p_value_f < ranking.alpha else [tuple(order)]
-    first = 0.75 + 0.32 * len(groups)  # where the labels begin, below the bars
-    depth = first + 0.42 * half
-    # inches
-    left, right = (
-        max(1.17, 0.5 + 0.08 * max(map(len, part))) for part in (order[:half], order[half:])
-    )
-    unit = (count - 1) / _RANKS  # ranks to the inch
-    with canvas(name, left + _RANKS + right, 0.9 + 0.5 * depth) as drawn:
-        axes = drawn.add_subplot()
-        axes.set_axis_off()
-        axes.set_xlim(1 - left * unit, count + right * unit)
-        axes.set_ylim(depth + 0.1, -1.9)
-        axes.plot([1, count], [0, 0], color=INK, linewidth=1.2)
-        for tick in range(1, count + 1):
-            axes.plot([tick, tick], [0, -0.16], color=INK, linewidth=1.2)
-            if count <= _NUMBERED or tick == 1 or tick % 5 == 0:
-                axes.text(tick, -0.28, str(tick), ha="center", va="bottom", fontsize=9)
-        for index, algorithm in enumerate(order):
-            better = index < half
-            level = first + 0.42 * (index if better else count - 1 - index)
-            side = -1 if better else 1
-            edge = (1 if better else count) + side * 0.06 * unit
-            rank = ranking.ranks[algorithm]
-            axes.plot([rank, rank, edge], [0, level, level], color=INK, linewidth=0.8)
-            axes.text(
-                edge + side * 0.04 * unit, level, f"{label_of(algorithm)} {rank:.1f}", va="center", fontsize=9.5,
-                ha="right" if better else "left",
-            )  # fmt: skip
-        for index, group in enumerate(groups):
-            ends = [ranking.ranks[a] for a in group]
-            level = 0.35 + 0.32 * index
-            axes.plot(
-                [min(ends) - 0.02 * unit, max(ends) + 0.02 * unit],
-                [level, level],
-                color="#d55e00",
-                linewidth=4,
-            )
-        end = min(1 + ranking.difference, count)
-        axes.plot(
-            [1, 1, 1, end, end, end],
-            [-1.15, -1.35, -1.25, -1.25, -1.35, -1.15],
-            color=INK,
-            linewidth=1.2,
-        )
-        words = f"critical difference {ranking.difference:.2f}"
-        axes.text((1 + end) / 2, -1.4, words, ha="center", va="bottom", fontsize=9)
-        caption = (
-            f"{subject} Bars join algorithms whose ranks lie within the critical difference "
-            f"{ranking.difference:.2f} (Nemenyi, alpha = {ranking.alpha:g})"
-        ) + (
-            "."
-            if ranking.test.p_value_f < ranking.alpha
-            else "; Friedman's test finds no difference at all."
-        )
-        return finish(drawn, name, title, caption)

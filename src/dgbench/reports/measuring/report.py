@@ -32,24 +32,20 @@ from dgbench.reports.document import (
 )
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import network_text, variant_text
-from dgbench.reports.measuring.benchmark_tables import (
-    benchmark_tables,
-    correct_selections,
-    overview_table,
-    rankings,
-)
+from dgbench.reports.measuring.benchmark_certainty import rankings
+from dgbench.reports.measuring.benchmark_choices import correct_selections
+from dgbench.reports.measuring.benchmark_correlations import overview_table
+from dgbench.reports.measuring.benchmark_tables import benchmark_tables
 from dgbench.reports.measuring.benchmarks import Benchmark, benchmark_of_one, benchmarks
 from dgbench.reports.measuring.beside_paper import benchmark_published_tables
+from dgbench.reports.measuring.curves import benchmark_curves, error_curves, highlighted
 from dgbench.reports.measuring.figures import (
     asymptotic_figure,
     baseline_figures,
-    benchmark_curves,
     degradation_figure,
-    error_curves,
-    highlighted,
-    rank_figures,
     scatter_figures,
 )
+from dgbench.reports.measuring.rank_diagrams import rank_figures
 from dgbench.reports.measuring.tables import WORDS, noise_notes, setting_tables
 from dgbench.reports.over_seeds import (
     algorithms_of,
@@ -90,8 +86,7 @@ def benchmark_sections(
             continue
         # first, since another process saves them meanwhile
         figures, omissions = _figures(benchmark, baseline)
-        beside_paper = benchmark_published_tables(benchmark)
-        tables = benchmark_tables(benchmark, statistics, beside_paper)
+        tables = benchmark_tables(benchmark, statistics)
         facts = [*_facts(benchmark), *omissions]
         sections.append(
             Section(name, heading, tables, figures, benchmark_answer(benchmark), facts=facts)
@@ -147,9 +142,7 @@ def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
 
 
 def benchmark_answer(benchmark: Benchmark) -> list[str]:
-    """Say who ranks first by which measure, and how well the compared measures predict the truly
-    best algorithm.
-    """
+    """Write who ranks first by each measure, and how well the measures predict the truly best."""
     selected = []
     for name, right, number, cost in correct_selections(benchmark).itertuples():
         title = benchmark.measures.named(name).title
@@ -206,9 +199,7 @@ _MOST_GROUPS = 4
 
 
 def measures_answer(evaluation: Evaluation) -> list[str]:
-    """Say who has the lowest value of the measure that ranks, whether that is decided, and the same
-    of the ideal.
-    """
+    """Write who leads by the measure that ranks, and by the ideal, and whether that is decided."""
     unjudged = no_verdict(evaluation.settings[0].identity)
     if unjudged:
         return unjudged
@@ -261,9 +252,7 @@ def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
 
 
 def _truth(evaluation: Evaluation) -> list[str]:
-    """Say who has the lowest ideal error, whether that is decided, and what selecting by measures
-    costs.
-    """
+    """Write who has the lowest ideal error, and what selecting by the measures costs."""
     studies = evaluation.studies
     chosen = selections(studies, [measure.name for measure in evaluation.measures.ranked])
     best = chosen[IDEAL, None].names

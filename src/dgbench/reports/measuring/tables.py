@@ -101,9 +101,7 @@ def setting_tables(
 
 
 def noise_notes(evaluation: Evaluation, setting: Setting) -> list[str]:
-    """Say whether a setting's lead is below its noise floor, by the settings of the evaluation that
-    repeat it.
-    """
+    """Warn if a setting's lead is below its noise floor, as the settings that repeat it show."""
     studies = evaluation.of(setting.title).studies
     measure = ranked_by(studies, evaluation.measures)
     repetitions = {
@@ -122,7 +120,8 @@ def measure_table(evaluation: Evaluation) -> Table:
     """List every measure of each algorithm, mean ± std over seeds, best first (see
     :func:`ranked_by`).
     """
-    studies, choice = evaluation.studies, evaluation.measures
+    studies = evaluation.studies
+    choice = evaluation.measures
     level = means(by_seed(studies, ranked_by(studies, choice).name))
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
     seeds = seed_counts(studies)
@@ -148,7 +147,7 @@ def measure_table(evaluation: Evaluation) -> Table:
 
 
 def held_out_table(evaluation: Evaluation) -> Table:
-    """List, for each algorithm, the error in each given environment of the model that never saw it."""
+    """List the error in each given environment of the model that never saw it, by algorithm."""
     (setting,) = evaluation.settings
     tested = evaluation.errors[evaluation.errors["role"] == "held_out"]
     oracle = bool(evaluation.studies["trained_on_tested"].any())
@@ -187,7 +186,7 @@ def seed_table(evaluation: Evaluation) -> Table:
 
 
 def _models_note(setting: Setting, trained_on_tested: bool) -> str:
-    """Say which models the columns of held-out errors belong to."""
+    """Describe the models that the columns of held-out errors belong to."""
     planned: Sequence[Sequence[str]] | None = tested_by_fold(setting.identity)
     protocol = setting.identity["protocol"]
     if trained_on_tested:
@@ -210,7 +209,7 @@ def _models_note(setting: Setting, trained_on_tested: bool) -> str:
 
 
 def on_measures(evaluation: Evaluation) -> list[str]:
-    """Say what the measure table supports: seeds, the best algorithm, what is missing."""
+    """Describe what the measure table supports: seeds, the best algorithm, what is missing."""
     studies = evaluation.studies
     count = len(seeds_of(studies))
     sentences = ["Lower is better."]
@@ -237,7 +236,7 @@ def on_measures(evaluation: Evaluation) -> list[str]:
 
 
 def on_selection(studies: pd.DataFrame) -> list[str]:
-    """Say what the selection table supports."""
+    """Describe what the selection table supports."""
     sentences = [
         (
             "Degradation: ideal error of the selected algorithm less the lowest one, in "
@@ -278,7 +277,7 @@ def on_selection(studies: pd.DataFrame) -> list[str]:
 
 
 def on_correlation(studies: pd.DataFrame) -> list[str]:
-    """Say what the rank correlations support."""
+    """Describe what the rank correlations support."""
     count = len(by_seed(studies, WORST).index.intersection(by_seed(studies, IDEAL).index))
     total = len(algorithms_of(studies))
     seeds = seeds_of(studies)
@@ -310,7 +309,7 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
 
 
 def _absence_notes(evaluation: Evaluation) -> list[str]:
-    """Say why values of the measure table are missing, and whose."""
+    """Explain which values of the measure table are missing, and why."""
     studies = evaluation.studies
     columns = [f"{measure.name}.reason" for measure in evaluation.measures.of_runs]
     lacking: dict[str, list[str]] = {}

@@ -15,7 +15,7 @@ from dgbench.errors import MeasureError
 from dgbench.reports.chance import BLIND_GUESS
 from dgbench.reports.document import Figure
 from dgbench.reports.labels import slug
-from dgbench.reports.measuring.figures import rank_diagram
+from dgbench.reports.measuring.rank_diagrams import rank_diagram
 from dgbench.reports.over_seeds import Ranking, comparable, line_values, means
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.render.drawing import (
@@ -64,9 +64,14 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
         right = axes.get_xlim()[1]
         for algorithm, y in places.items():
             axes.annotate(
-                percent(level[algorithm]), (right, y), xytext=(4, 0), textcoords="offset points", va="center",
-                fontsize=9.5, annotation_clip=False,
-            )  # fmt: skip
+                percent(level[algorithm]),
+                (right, y),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9.5,
+                annotation_clip=False,
+            )
         axes.set_xlabel("average test accuracy (%), higher is better")
         plural = len(leaderboard.datasets) > 1
         scope = (
@@ -215,9 +220,15 @@ def _draw_chance(
         margin = 0.05 * (right - left)
         axes.set_xlim(min(left, level - margin), max(right, level + margin))
         axes.annotate(
-            label, (level, 1), xycoords=("data", "axes fraction"), xytext=(0, 1), textcoords="offset points",
-            ha="center", va="bottom", fontsize=8.5,
-        )  # fmt: skip
+            label,
+            (level, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 1),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=8.5,
+        )
     text = " Dashed: a blind guess." if drawn else ""
     if beside:
         far = ", ".join(

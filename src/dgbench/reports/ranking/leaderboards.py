@@ -76,7 +76,7 @@ class RankedDataset:
         return seed_counts(self.accuracies)
 
     def absence_reason(self, algorithm: str) -> str:
-        """Say why an algorithm has no average; empty where nothing is missing."""
+        """Return why an algorithm has no average, or an empty text if nothing is missing."""
         if algorithm not in self.seeds:
             example = self.examples[algorithm]
             fill = algorithm_command(
@@ -129,7 +129,7 @@ class Leaderboard:
 
     @property
     def chance(self) -> dict[str, float]:
-        """Reference -> mean of its accuracies over the datasets, where it is known on all of them."""
+        """Reference -> mean of its accuracies over the datasets, if it is known on all."""
         first, *others = [dataset.chance for dataset in self.datasets]
         names = [name for name in first if all(name in levels for levels in others)]
         return {name: mean([dataset.chance[name] for dataset in self.datasets]) for name in names}
@@ -306,9 +306,7 @@ def _accuracies(
 def _why_missing(
     held_out: HeldOut, runs: Sequence[SelectedRun], selected: Selected
 ) -> tuple[str, str]:
-    """Say why an algorithm and seed have no result in a set of tested environments; and its fold,
-    empty if unknown.
-    """
+    """Return why an algorithm and seed lack a result in tested environments, and the fold."""
     folds = [frozenset(tests) for tests in tested_by_fold(runs[0].identity) or []]
     fold = str(folds.index(held_out)) if held_out in folds else ""
     for run in runs:

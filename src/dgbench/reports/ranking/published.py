@@ -131,9 +131,7 @@ def _stated(column: str, value: Value | None, reason: str) -> dict[str, Any]:
 
 
 def standing_answer(theirs: Published) -> list[str]:
-    """Say whether it is decided who has the highest average, and which differences such error bars
-    find.
-    """
+    """Write who has the highest average, if that is decided, and what such error bars find."""
     judged = theirs if theirs.seeds else replace(theirs, seeds=_MANY, bar="standard_error")
     contest = next((one for one in contests(judged) if one.column == "average"), None)
     if contest is None:
@@ -351,7 +349,7 @@ def gap_section(
 
 
 def _distances(folders: Any) -> tuple[dict[tuple[str, str], float], list[Problem]]:
-    """Read Frechet distances: dataset and environment -> distance; none where no folders are named."""
+    """Read Frechet distances: dataset and environment -> distance; empty without folders."""
     if folders is None:
         return {}, []
     distances = {}
@@ -400,7 +398,7 @@ def agreement_section(
 
 
 def _settings_note(leaderboard: Leaderboard, theirs: Published, selection: str) -> str:
-    """Say in what our settings differ from those that a published table names."""
+    """Describe how our settings differ from those that a published table names."""
     if not theirs.settings:
         return "Networks, data and budgets may differ: see the facts above."
     ours = {**_network(leaderboard), "selection": selection}

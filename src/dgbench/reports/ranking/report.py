@@ -74,9 +74,11 @@ WORDS = {
 
 
 def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
-    """Say who has the highest average accuracy, and from whom the seeds separate it."""
-    level, names = leaderboard.level, leaderboard.algorithms
-    if unjudged := no_verdict(leaderboard.identity):
+    """Write who has the highest average accuracy, and from whom the seeds separate it."""
+    level = leaderboard.level
+    names = leaderboard.algorithms
+    unjudged = no_verdict(leaderboard.identity)
+    if unjudged:
         return unjudged
     if len(level) < 2:
         return [too_few(names, len(level), "an accuracy on every dataset")]
