@@ -236,8 +236,7 @@ def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = Non
         interval = None
         if seeds > 1:
             interval = Interval(estimate, estimate - margin, estimate + margin, two_sided)
-        beaten = bool(compared.beaten[position, leader])
-        rivals.append(Rival(position, seeds, interval, beaten))
+        rivals.append(Rival(position, seeds, interval, estimate > margin))
     not_best = tuple(int(index) for index in np.flatnonzero(compared.beaten.any(axis=1)))
     seeds = int((~np.isnan(table[leader])).sum())
     return Standing(leader, seeds, tuple(rivals), not_best)

@@ -67,7 +67,9 @@ def pairs(values: ArrayLike) -> list[Pair]:
         values: (A, S) one value per algorithm and seed, lower is better; NaN where there is none.
     """
     table = np.asarray(values, dtype=float)
-    comparisons = []
+    comparisons: list[Pair] = []
+    if table.shape[1] < 2:
+        return comparisons  # of a thousand algorithms there are half a million pairs
     for first, second in itertools.combinations(range(len(table)), 2):
         differences = table[second] - table[first]
         differences = differences[~np.isnan(differences)]
