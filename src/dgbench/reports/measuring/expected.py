@@ -48,7 +48,8 @@ def expected_measures(evaluation: Evaluation, measure: str) -> dict[str, Expecte
     seeds = matrix.index.get_level_values("seed")
     estimates = {}
     for name, rows in sorted(matrix.groupby("algorithm", observed=True).indices.items()):
-        used = rows[seeds[rows].isin(list(seeds_of.get(str(name), set())))]
+        usable = seeds_of.get(str(name), set())
+        used = [int(row) for row in rows if seeds[row] in usable]
         if len(used):
             complete = ~np.isnan(values[used]).any(axis=0)
             estimates[str(name)] = expected(values[used][:, complete], measure)
