@@ -206,6 +206,7 @@ def test_domainbeds_source_holds_what_is_published() -> None:
     ("text", "fault"),
     [
         ("algorithm,env,acc\nerm,a,0.5\nerm,b\n", "2 cells in line 3, 3 in"),
+        ("algorithm,env,acc\n", "no line of values"),
         ("algorithm,env,acc\nerm,a,0.5\n\n\nerm,b,0.5,1\n", "4 cells in line 5, 3 in"),
         ("# note\nalgorithm,env,acc\nerm,a,0.5\nerm,b,x\n", "acc is x in line 4"),
         ('{"algorithm": "erm", "env": "a", "acc": 0.5}\n{"algorithm": "erm"', "line 2"),

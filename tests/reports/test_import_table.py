@@ -497,7 +497,7 @@ def test_long_cells_are_read_in_linear_time_and_are_no_numbers(tmp_path: Path) -
     """100,000 digits: a pattern that could part them in two ways would take hours."""
     file = tmp_path / "long.csv"
     file.write_text(f"algorithm,environment,accuracy\nerm,a,0.5\nerm,b,{'1' * 100_000}x\n")
-    with pytest.raises(RecordError, match=r"accuracy is .* in line 2"):
+    with pytest.raises(RecordError, match=r"accuracy is .* in line 3"):
         read_table(file)
 
 

@@ -152,9 +152,7 @@ def main(words: list[str]) -> int:
         dest="only_print",
         help="show the views as JSON, save nothing",
     )
-    parser.add_argument(
-        "--config-dir", help="folder of yours whose measure/ the views show too"
-    )
+    parser.add_argument("--config-dir", help="folder of yours whose measure/ the views show too")
     asked = parser.parse_args(words)
     import_from_beside(words)
     try:

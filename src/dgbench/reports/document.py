@@ -23,7 +23,7 @@ from dgbench.plan.needs import Need
 from dgbench.plan.settings import FileName, Name
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import ASSUMED, Problem
-from dgbench.reports.tables import Column, Table, table
+from dgbench.reports.tables import Column, Table, on_page, table
 from dgbench.validation import Checked, Folder, Folders, NonBlank, Refusal, Switch
 
 ORACLE = (
@@ -347,14 +347,14 @@ def main_table(section: Section) -> Table | None:
 
 
 def others(section: Section) -> list[Table | Figure]:
-    """List everything else in a section: tables, figures, then details of both kinds."""
-    table = main_table(section)
-    figure = main_figure(section)
-    items: list[Table | Figure] = [*section.tables, *section.figures]
-    return sorted(
-        (item for item in items if item is not table and item is not figure),
-        key=lambda item: item.detail,
-    )
+    """List everything else in a section: tables, figures, then details of both kinds.
+
+    Of very many details a page shows the first lines.
+    """
+    leading = (main_table(section), main_figure(section))
+    tables = [on_page(item) for item in section.tables if item is not leading[0]]
+    figures = [item for item in section.figures if item is not leading[1]]
+    return sorted([*tables, *figures], key=lambda item: item.detail)
 
 
 def in_order(section: Section) -> Sequence[Table | Figure]:

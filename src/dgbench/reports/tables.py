@@ -101,6 +101,21 @@ class Table:
         return [bool(value) for value in self.frame[REFERENCE].tolist()]
 
 
+MOST_ON_PAGE = 2000  #: lines of a table of details: the pairs of 63 algorithms
+
+
+def on_page(table: Table) -> Table:
+    """Return a table as pages show it: of very many details the first lines; its CSV has all."""
+    count = len(table.frame)
+    if not table.detail or count <= MOST_ON_PAGE:
+        return table
+    note = (
+        f"The first {MOST_ON_PAGE:,} of {count:,} lines; all of them stand in {table.name}.csv, "
+        "which output=DIR writes."
+    )
+    return replace(table, frame=table.frame.head(MOST_ON_PAGE), notes=(note, *table.notes))
+
+
 @dataclass(frozen=True)
 class Cell:
     """One value of a table with all that stands beside it, or the reason why there is none."""

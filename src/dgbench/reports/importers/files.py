@@ -347,9 +347,11 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> list[ForeignTabl
     body = "".join(line for _, line, _ in records[height:])
     lines = np.array([place for place, _, _ in records[height:]], dtype=np.int64)
     columns = nameless(names)
+    if not body:
+        return [ForeignTable(name, "", pd.DataFrame(columns=columns), lines)]
 
     def read(**options: Any) -> pd.DataFrame:
-        return pd.read_csv(
+        frame: pd.DataFrame = pd.read_csv(
             io.StringIO(body),
             sep=separator,
             skipinitialspace=True,
@@ -359,6 +361,7 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> list[ForeignTabl
             names=columns,
             **options,
         )
+        return frame
 
     return [ForeignTable(name, "", _with_words(read), lines)]
 

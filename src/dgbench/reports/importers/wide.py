@@ -114,7 +114,9 @@ def _means(values: Floats) -> Floats:
     """Average each line over the cells that it has: several tables may differ in environments."""
     counts = (~np.isnan(values)).sum(axis=1)
     totals = np.nansum(values, axis=1)
-    return np.divide(totals, counts, out=np.full(len(values), np.nan), where=counts > 0)
+    means = np.full(len(values), np.nan)
+    np.divide(totals, counts, out=means, where=counts > 0)
+    return means
 
 
 def _rounding(printed: Floats) -> float:

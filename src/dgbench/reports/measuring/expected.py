@@ -44,16 +44,21 @@ def expected_measures(evaluation: Evaluation, measure: Measure) -> dict[str, Exp
     errors = errors[(errors["role"] == role_of(measure)) & errors["error"].notna()]
     has_measure = evaluation.studies[evaluation.studies[measure.name].notna()]
     seeds_of = {str(name): set(lines["seed"]) for name, lines in has_measure.groupby("algorithm")}
+    # one pivot of all: of a thousand algorithms, one of each takes half a minute
+    # environments in the order in which a study lists them, which a measure may weigh
+    order = list(dict.fromkeys(errors["env"]))
+    matrix = errors.pivot(index=["algorithm", "seed"], columns="env", values="error")[order]
+    values = matrix.to_numpy(dtype="float64")
+    seeds = matrix.index.get_level_values("seed")
     estimates = {}
-    for name, lines in errors.groupby("algorithm", sort=True):
-        lines = lines[lines["seed"].isin(seeds_of.get(str(name), set()))]
-        if not len(lines):
+    for name, rows in sorted(matrix.groupby("algorithm", observed=True).indices.items()):
+        usable = seeds_of.get(str(name), set())
+        used = [int(row) for row in rows if seeds[row] in usable]
+        if not used:
             continue
-        # environments in the order in which a study lists them, which a measure may weigh
-        order = list(dict.fromkeys(lines["env"]))
-        matrix = lines.pivot(index="seed", columns="env", values="error")[order].dropna(axis=1)
+        complete = ~np.isnan(values[used]).any(axis=0)
         try:
-            estimates[str(name)] = expected(matrix.to_numpy(), measure)
+            estimates[str(name)] = expected(values[used][:, complete], measure)
         except MeasureError:  # it fails for the mean errors alone
             continue
     return estimates

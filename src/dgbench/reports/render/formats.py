@@ -31,7 +31,7 @@ from dgbench.reports.document import (
     title_of,
 )
 from dgbench.reports.labels import slug
-from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negative, show
+from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negative, on_page, show
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -297,7 +297,7 @@ def latex_files(document: Document) -> Files:
     for section in document.sections:
         parts.append(rf"\section*{{{latex_text(section.title)}}}")
         parts += [latex_text(text) + "\n" for text in section.answer]
-        for table in section.tables:
+        for table in map(on_page, section.tables):
             if not len(table):
                 continue
             label = f"{_stem(section.name)}_{_stem(table.name)}"

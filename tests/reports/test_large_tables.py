@@ -1,0 +1,89 @@
+"""Many algorithms: pairs only where seeds can judge them, capped on the page, whole in CSV."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dgbench.analysis.expected import expected
+from dgbench.analysis.selection import Last
+from dgbench.reports.document import Document
+from dgbench.reports.importers.table import read_table
+from dgbench.reports.measuring.report import MeasuresReport
+from dgbench.reports.render.formats import csv_files, latex_files, markdown_files, render_html
+from dgbench.reports.tables import MOST_ON_PAGE, Table
+
+
+def many(algorithms: int, seeds: int, environments: int) -> pd.DataFrame:
+    dice = np.random.default_rng(0)
+    lines = [
+        {
+            "algorithm": f"net{number:03d}",
+            "seed": seed,
+            **{f"e{place}": dice.uniform(50, 90) for place in range(environments)},
+        }
+        for number in range(algorithms)
+        for seed in range(seeds)
+    ]
+    return pd.DataFrame(lines)
+
+
+def report(frame: pd.DataFrame) -> Document:
+    return MeasuresReport()(read_table(frame), Last())
+
+
+def differences(document: Document) -> Table:
+    (table,) = (item for item in document.sections[0].tables if item.name == "differences")
+    return table
+
+
+def test_one_seed_builds_no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for the table nor for what a study could find."""
+    from dgbench.analysis import power
+
+    built: list[Any] = []
+    monkeypatch.setattr(power.itertools, "combinations", lambda *some: built.append(some) or ())
+    document = report(many(40, 1, 5))
+    assert len(differences(document)) == 0 and not built
+
+
+@pytest.mark.thorough
+def test_pairs_are_capped_on_pages_and_whole_in_csv() -> None:
+    document = report(many(70, 2, 3))
+    table = differences(document)
+    assert len(table) == 70 * 69 // 2 > MOST_ON_PAGE
+    (text,) = (text for name, text in csv_files(document).items() if name == "differences.csv")
+    assert text.count("\n") == len(table) + 1
+    pages = [render_html(document)]
+    pages += [*markdown_files(document).values(), *latex_files(document).values()]
+    said = [page for page in pages if f"The first {MOST_ON_PAGE:,} of 2,415 lines" in page]
+    assert len(said) >= 3
+
+
+def test_many_environments_warn_of_nothing(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        document = report(many(3, 2, 75))
+        csv_files(document)
+        assert "e74" in render_html(document)
+
+
+@pytest.mark.parametrize("lacking", [False, True])
+def test_expected_errors_of_one_pivot_are_those_of_each_algorithm(lacking: bool) -> None:
+    frame = many(3, 3, 4).melt(["algorithm", "seed"], var_name="environment", value_name="accuracy")
+    if lacking:
+        absent = (frame["algorithm"] == "net001") & (frame["seed"] == 2)
+        frame = frame[~(absent & (frame["environment"] == "e3"))]
+    document = report(frame)
+    (table,) = (item for item in document.sections[0].tables if item.name == "expected")
+    lines = table.frame[table.frame["measure"] == "worst+gap"].set_index("algorithm")
+    for name, own in frame.groupby("algorithm"):
+        seeds = own.groupby("seed").filter(lambda lines: len(lines) == 4)
+        matrix = seeds.pivot(index="seed", columns="environment", values="accuracy")
+        value = expected(1 - matrix.to_numpy() / 100, "worst_gap").value
+        assert lines.loc[str(name), "of mean errors"] == pytest.approx(value)
