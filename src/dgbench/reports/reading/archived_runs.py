@@ -10,7 +10,7 @@ import json
 import lzma
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import RecordError
 from dgbench.records.evaluations import Evaluations
@@ -34,10 +34,12 @@ from dgbench.reports.reading.row_files import (
     ROW_COLUMNS,
     SEEDED,
     Names,
-    Record,
     Run,
     row_array,
 )
+
+if TYPE_CHECKING:
+    from dgbench.reports.reading.row_files import Record
 
 MOST_BAD_LINES = 1000  # that are no runs; then the rest of the archive is no better
 LONGEST_LINE = 16_000_000  # bytes of one packed run, some 250,000 rows
