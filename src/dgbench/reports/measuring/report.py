@@ -308,6 +308,7 @@ class MeasuresReport(Report):
     ) -> Document:
         selected = select_runs(collection, selection, split_by)
         collection = collection.without_numbers()
+        return_free_memory()
         check_algorithm(self, "baseline", [run.label for run in selected.runs])
         evaluation = evaluate(selected, split_by)
         del selected  # a line for each of up to millions of tests, which nothing below reads
