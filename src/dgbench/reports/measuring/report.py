@@ -62,7 +62,6 @@ from dgbench.reports.over_seeds import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.memory import return_free_memory
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.resolution import no_verdict
 from dgbench.reports.standing import judge
@@ -308,11 +307,9 @@ class MeasuresReport(Report):
     ) -> Document:
         selected = select_runs(collection, selection, split_by)
         collection = collection.without_numbers()
-        return_free_memory()
         check_algorithm(self, "baseline", [run.label for run in selected.runs])
         evaluation = evaluate(selected, split_by)
         del selected  # a line for each of up to millions of tests, which nothing below reads
-        return_free_memory()
         all_benchmarks = benchmarks(evaluation, self.size_axis)
         sections, refusals = benchmark_sections(all_benchmarks, self.statistics, self.baseline)
         problems = [*collection.problems, *evaluation.problems, *refusals]
