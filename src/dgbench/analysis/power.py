@@ -70,7 +70,7 @@ def pairs(values: ArrayLike) -> list[PairedDifferences]:
         values: (A, S) one value per algorithm and seed, lower is better; NaN if it is missing.
     """
     table = np.asarray(values, dtype=float)
-    comparisons: list[Pair] = []
+    comparisons: list[PairedDifferences] = []
     if table.shape[1] < 2:
         return comparisons  # of a thousand algorithms there are half a million pairs
     for first, second in itertools.combinations(range(len(table)), 2):

@@ -38,6 +38,7 @@ def report(cfg: DictConfig) -> None:
     from dgbench.plan.building import build
     from dgbench.reports.contract import check_class
     from dgbench.reports.document import ReportKeys
+    from dgbench.reports.reading.memory import map_large_arrays
 
     choice = f"report={HydraConfig.get().runtime.choices['report']}"
     unresolved: Any = OmegaConf.to_container(cfg.report, resolve=False)
@@ -51,6 +52,7 @@ def report(cfg: DictConfig) -> None:
         sys.exit(make_document.show())
 
     sign_of_life("reading runs ...")
+    map_large_arrays()
 
     from contextlib import nullcontext
     from dataclasses import replace

@@ -133,8 +133,8 @@ class Evaluation:
         """Restrict the evaluation to one setting, without the problems."""
         return Evaluation(
             tuple(setting for setting in self.settings if setting.title == title),
-            self.studies[self.studies["setting"] == title],
-            self.errors[self.errors["setting"] == title],
+            _of_setting(self.studies, title),
+            _of_setting(self.errors, title),
             measures=self.measures,
         )
 
@@ -146,6 +146,12 @@ class Evaluation:
         return {
             identity["seed_moves"]: self.of(title).studies for title, identity in repeating.items()
         }
+
+
+def _of_setting(lines: pd.DataFrame, title: str) -> pd.DataFrame:
+    """Return the lines of a setting: the frame itself where it has no others, as it may be large."""
+    is_of_setting = lines["setting"] == title
+    return lines if is_of_setting.all() else lines[is_of_setting]
 
 
 @dataclass(frozen=True, eq=False)

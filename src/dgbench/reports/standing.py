@@ -75,7 +75,10 @@ class Leaders:
         places = [
             name for name in results if name != "algorithm" and not str(name).startswith(value)
         ]
-        table = results.pivot_table(index="algorithm", columns=places, values=value, observed=True)
+        of_leaders = results[results["algorithm"].isin(self.names)]
+        table = of_leaders.pivot_table(
+            index="algorithm", columns=places, values=value, observed=True
+        )
         lines = table.reindex(list(self.names)).to_numpy(dtype="float64")
         if not np.allclose(lines, lines[:1], rtol=ROUNDING, atol=0, equal_nan=True):
             return f"{self.text} tie for the {quantity}"

@@ -147,7 +147,8 @@ def _draw(
     the axes.
     """
     (setting,) = evaluation.settings
-    errors = evaluation.errors[evaluation.errors["role"] == "everywhere"]
+    is_everywhere = evaluation.errors["role"] == "everywhere"
+    errors = evaluation.errors.loc[is_everywhere, ["algorithm", "env", "error"]]
     place, numeric = _places(errors["env"].map(str), setting.given)
     ends = {}
     for algorithm, curve in _curves(errors, place).groupby("algorithm", sort=True):

@@ -58,7 +58,6 @@ from dgbench.reports.over_seeds import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.memory import return_free_memory
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.resolution import no_verdict
 from dgbench.reports.standing import judge
@@ -307,7 +306,6 @@ class MeasuresReport(ReportOfMeasures):
         check_algorithm(self, "baseline", [run.label for run in selected.runs])
         evaluation = evaluate(selected, split_by, self.choice)
         del selected  # a line for each of up to millions of tests, which nothing below reads
-        return_free_memory()
         all_benchmarks = benchmarks(evaluation, self.size_axis)
         sections, refusals = benchmark_sections(all_benchmarks, self.statistics, self.baseline)
         problems = [*collection.problems, *evaluation.problems, *refusals]
