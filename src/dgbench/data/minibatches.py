@@ -171,7 +171,7 @@ class EnvironmentData(pl.LightningDataModule):
         steps: optimizer steps in all.
         eval_every: steps between evaluations.
         batch_size: images per environment and step, drawn uniformly with replacement (DomainBed).
-        eval_batch_size: images per evaluation batch; fewer where they are large.
+        eval_batch_size: images per evaluation batch; fewer if they are large.
         seed: base seed of the order.
         group_size: images whose predictions depend on one another; they are evaluated in an order
             that has nothing to do with their labels, in batches of whole groups. 0: each image by
