@@ -649,13 +649,9 @@ def shown(value: Any) -> str:
 
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """Collect the defaults of those fields of a dataclass that have one."""
-    defaults = {}
-    for declared in fields(kind):
-        if declared.default is not MISSING:
-            defaults[declared.name] = declared.default
-        elif declared.default_factory is not MISSING:
-            defaults[declared.name] = declared.default_factory()
-    return defaults
+    plain = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+    built = {f.name: f.default_factory() for f in fields(kind) if f.default_factory is not MISSING}
+    return {**plain, **built}
 
 
 #: what keys of an identity mean that a row lacks because it is older than they are
