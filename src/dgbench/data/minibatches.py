@@ -144,7 +144,10 @@ class RunOrder:
             for env in self.training:
                 rng = np.random.default_rng(derive(self.noise_seed, env, block))
                 flat = self.environments.store.training_noise(rng, ORDER_BLOCK * self.batch_size)
-                noises.append({k: v.reshape(*shape, *v.shape[1:]) for k, v in flat.items()})
+                noise = {}
+                for name, drawn in flat.items():
+                    noise[name] = drawn.reshape(*shape, *drawn.shape[1:])
+                noises.append(noise)
             self._noise_block = (block, _concatenated(noises, axis=1))
         return {name: values[offset] for name, values in self._noise_block[1].items()}
 

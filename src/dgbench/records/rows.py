@@ -517,7 +517,9 @@ def subset(value: Any) -> str:
 
 def loss(value: Any) -> str:
     """Check for a number or infinity, which cross entropy reaches; not NaN."""
-    return "" if type(value) is float and not math.isnan(value) else number(value)
+    if type(value) is float and not math.isnan(value):
+        return ""
+    return number(value)
 
 
 def optional(check: Check) -> Check:
