@@ -127,7 +127,8 @@ class _AsList:
 
 
 def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return int(value) if is_whole else value
 
 
 # Arguments of the Python API

@@ -438,7 +438,9 @@ def indistinct_groups(mean_ranks: Mapping[str, float], difference: float) -> lis
     last = 0
     for start, first in enumerate(order):
         end = start
-        while end + 1 < len(order) and mean_ranks[order[end + 1]] - mean_ranks[first] <= difference:
+        for name in order[start + 1 :]:
+            if not mean_ranks[name] - mean_ranks[first] <= difference:
+                break
             end += 1
         if end > start and end > last:
             groups.append(tuple(order[start : end + 1]))

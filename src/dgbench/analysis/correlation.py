@@ -174,7 +174,9 @@ def _correlations(
     These are (M,) correlations as they are and (M, draws) resampled.
     """
     tables = [whole(values) for values in (*measures, ideal)]
-    if len({table.shape for table in tables}) > 1 or tables[0].ndim != 2 or tables[0].shape[0] < 3:
+    first_shape = tables[0].shape
+    alike = all(table.shape == first_shape for table in tables)
+    if not alike or len(first_shape) != 2 or first_shape[0] < 3:
         shapes = ", ".join(str(table.shape) for table in tables)
         raise MeasureError(
             "an interval needs 3 or more algorithms by seeds, the same in each measure, got "

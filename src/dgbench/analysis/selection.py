@@ -505,7 +505,9 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
     uncounted = UncountedRuns()
     for seeds in searches.values():
         kept_draw: int | None = None
-        for _, runs in sorted(seeds.items(), key=lambda item: (len(item[1]) < 2, item[0])):
+        # the smallest seed that ran several draws comes first
+        for seed in sorted(seeds, key=lambda seed: (len(seeds[seed]) < 2, seed)):
+            runs = seeds[seed]
             if kept_draw is not None:
                 losers = [run for run in runs if keys[run].draw != kept_draw]
                 reason = f"draw {kept_draw} was chosen with another seed"

@@ -175,7 +175,7 @@ def unlike_published(
 class Preprocessing:
     """What was done to the images that a network was trained on."""
 
-    image: tuple[int, ...]  #: C, H, W of what the network sees, or d where it sees vectors
+    image: tuple[int, ...]  #: C, H, W of what the network sees, or d of vectors
     #: of each channel, subtracted from and divided by, of values in [0, 1]; empty for vectors,
     #: which are taken as they are
     mean: tuple[float, ...]

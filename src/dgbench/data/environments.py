@@ -153,8 +153,9 @@ class Catalog:
 
     def at(self, positions: np.ndarray) -> Catalog:
         """Build the catalog of copies of some images, in the order of ``positions``."""
-        chosen = positions.tolist()
-        names = chosen if self.names is None else [self.names[i] for i in chosen]
+        names = positions.tolist()
+        if self.names is not None:
+            names = [self.names[i] for i in names]
         attributes = self.attributes_at(positions)
         return Catalog(self.labels[positions], self.classes, self.preprocessing, names, attributes)
 

@@ -144,7 +144,10 @@ class RunOrder:
             for env in self.training:
                 rng = np.random.default_rng(derive(self.noise_seed, env, block))
                 flat = self.environments.store.training_noise(rng, ORDER_BLOCK * self.batch_size)
-                noises.append({k: v.reshape(*shape, *v.shape[1:]) for k, v in flat.items()})
+                noise = {}
+                for name, drawn in flat.items():
+                    noise[name] = drawn.reshape(*shape, *drawn.shape[1:])
+                noises.append(noise)
             self._noise_block = (block, _concatenated(noises, axis=1))
         return {name: values[offset] for name, values in self._noise_block[1].items()}
 
@@ -171,7 +174,7 @@ class EnvironmentData(pl.LightningDataModule):
         steps: optimizer steps in all.
         eval_every: steps between evaluations.
         batch_size: images per environment and step, drawn uniformly with replacement (DomainBed).
-        eval_batch_size: images per evaluation batch; fewer where they are large.
+        eval_batch_size: images per evaluation batch; fewer if they are large.
         seed: base seed of the order.
         group_size: images whose predictions depend on one another; they are evaluated in an order
             that has nothing to do with their labels, in batches of whole groups. 0: each image by

@@ -107,8 +107,8 @@ def _replace(parent: Path, keys: list[str], command: str) -> None:
         jobs = {}
         with suppress(OSError, ValueError):  # none yet, or cut short
             jobs = unended_jobs(parent)
-        kept = {key: typed for key, typed in jobs.items() if typed != command}
-        expected = {**kept, **dict.fromkeys(keys, command)}
+        others = {key: typed for key, typed in jobs.items() if typed != command}
+        expected = {**others, **dict.fromkeys(keys, command)}
         write_whole(folder / EXPECTED_FILE, json.dumps(expected, indent=1) + "\n")
 
 

@@ -347,34 +347,11 @@ class RowParser:
         values.setdefault("majority_wrong", None)
         if values.keys() != ROW_CHECKS.keys():
             return False
-        step = values["step"]
-        if type(step) is not int or not 0 <= step <= LARGEST_COUNT:
-            return False
-        seen = values["seen"]
-        if type(seen) is not int or not 1 <= seen <= LARGEST_COUNT:
-            return False
-        wrong = values["wrong"]
-        if (type(wrong) is not float and type(wrong) is not int) or not 0 <= wrong <= seen:
-            return False
-        majority = values["majority_wrong"]
-        if majority is not None:
-            if type(majority) is not float and type(majority) is not int:
-                return False
-            if not 0 <= majority <= seen:
-                return False
-        cross_entropy = values["loss"]
-        if type(cross_entropy) is not float or math.isnan(cross_entropy):
-            return False
         if type(values["env_held_out"]) is not bool:
             return False
         if type(values["subset"]) is not str or values["subset"] not in SUBSETS:
             return False
-        together = values["together"]
-        if together is not None and (
-            type(together) is not int or not 1 <= together <= LARGEST_COUNT
-        ):
-            return False
-        return self._is_name(values["env"])
+        return _has_good_numbers(values) and self._is_name(values["env"])
 
     def _is_name(self, env: Any) -> bool:
         """Return whether this names an environment; each name is checked once."""
@@ -431,6 +408,30 @@ class RowParser:
         if not head.keys().isdisjoint(ROW_CHECKS):
             return False
         return {key: value for key, value in head.items() if key in IDENTITY_CHECKS} == identity
+
+
+def _has_good_numbers(values: Mapping[str, Any]) -> bool:
+    """Return whether the numbers of a row pass :data:`ROW_CHECKS`, without a call for each."""
+    step = values["step"]
+    if type(step) is not int or not 0 <= step <= LARGEST_COUNT:
+        return False
+    seen = values["seen"]
+    if type(seen) is not int or not 1 <= seen <= LARGEST_COUNT:
+        return False
+    wrong = values["wrong"]
+    if (type(wrong) is not float and type(wrong) is not int) or not 0 <= wrong <= seen:
+        return False
+    majority = values["majority_wrong"]
+    if majority is not None:
+        if type(majority) is not float and type(majority) is not int:
+            return False
+        if not 0 <= majority <= seen:
+            return False
+    cross_entropy = values["loss"]
+    if type(cross_entropy) is not float or math.isnan(cross_entropy):
+        return False
+    together = values["together"]
+    return together is None or (type(together) is int and 1 <= together <= LARGEST_COUNT)
 
 
 def _object(text: bytes) -> dict[str, Any]:
@@ -516,7 +517,9 @@ def subset(value: Any) -> str:
 
 def loss(value: Any) -> str:
     """Check for a number or infinity, which cross entropy reaches; not NaN."""
-    return "" if type(value) is float and not math.isnan(value) else number(value)
+    if type(value) is float and not math.isnan(value):
+        return ""
+    return number(value)
 
 
 def optional(check: Check) -> Check:
@@ -649,13 +652,9 @@ def shown(value: Any) -> str:
 
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """Collect the defaults of those fields of a dataclass that have one."""
-    defaults = {}
-    for declared in fields(kind):
-        if declared.default is not MISSING:
-            defaults[declared.name] = declared.default
-        elif declared.default_factory is not MISSING:
-            defaults[declared.name] = declared.default_factory()
-    return defaults
+    plain = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+    built = {f.name: f.default_factory() for f in fields(kind) if f.default_factory is not MISSING}
+    return {**plain, **built}
 
 
 #: what keys of an identity mean that a row lacks because it is older than they are

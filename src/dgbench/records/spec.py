@@ -104,7 +104,8 @@ def canonical(value: Any) -> Any:
     if isinstance(value, float):
         if not math.isfinite(value):
             return str(value)
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+        is_whole = value.is_integer() and abs(value) < 2**53
+        return int(value) if is_whole else value
     if isinstance(value, (dict, Mapping)):  # the usual class first: a sweep hashes 100,000 studies
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, (list, Sequence)):

@@ -301,11 +301,11 @@ def describe_pictures(
     if batches is None:
         table = _picture_table(folder)
         bad = known_bad(table, image_size, cache)
-        kept = usable(table, bad, on_bad_image, image_size, cache)
-        n_classes = 1 + int(table.label[kept].max())
+        counted = usable(table, bad, on_bad_image, image_size, cache)
+        n_classes = 1 + int(table.label[counted].max())
         return BaseFacts(
-            _picture_name(table, kept),
-            int(kept.sum()),
+            _picture_name(table, counted),
+            int(counted.sum()),
             n_classes,
             side,
             table.content(),
@@ -349,23 +349,30 @@ def load_pictures(
             decoded.
     """
     import torch
-    from PIL import Image
 
     from dgbench.data.store.photographs import ResidentStore, image_store
 
     folder = _picture_folder(root)
     batches = _cifar_folder(folder)
-    if batches is None:
-        table = _picture_table(folder)
-        cache = Path(cache_dir)
-        store = image_store(
-            table, side=image_size, kind="auto", cache=cache, workers=workers, device_share=0
-        )
-        assert isinstance(store, ResidentStore)
-        kept = usable(table, store.bad, on_bad_image, image_size, cache)
-        images = store.images if kept.all() else store.images[torch.from_numpy(kept)]
-        labels = torch.from_numpy(table.label[kept])
-        return BaseImages(_picture_name(table, kept), images, labels, 255)
+    if batches is not None:
+        return _load_cifar(batches, image_size)
+    table = _picture_table(folder)
+    cache = Path(cache_dir)
+    store = image_store(
+        table, side=image_size, kind="auto", cache=cache, workers=workers, device_share=0
+    )
+    assert isinstance(store, ResidentStore)
+    counted = usable(table, store.bad, on_bad_image, image_size, cache)
+    images = store.images if counted.all() else store.images[torch.from_numpy(counted)]
+    labels = torch.from_numpy(table.label[counted])
+    return BaseImages(_picture_name(table, counted), images, labels, 255)
+
+
+def _load_cifar(batches: Path, image_size: int) -> BaseImages:
+    """Load all images of CIFAR-10's batches, (M, 3, S, S), resized to S pixels if need be."""
+    import torch
+    from PIL import Image
+
     pixels, numbers = map(np.concatenate, zip(*_cifar_batches(batches), strict=True))
     if image_size != CIFAR_SIDE:
         size = (image_size, image_size)
@@ -394,8 +401,8 @@ def _picture_folder(root: str | Path) -> Path:
     return folder
 
 
-def _picture_name(table: ImageTable, kept: np.ndarray) -> str:
-    return f"{table.root.name}-{table.fingerprint(kept)}"
+def _picture_name(table: ImageTable, counted: np.ndarray) -> str:
+    return f"{table.root.name}-{table.fingerprint(counted)}"
 
 
 def _picture_table(folder: Path) -> ImageTable:

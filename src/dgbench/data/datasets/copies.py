@@ -18,23 +18,23 @@ from dgbench.data.datasets.splits import Subsets
 from dgbench.validation import some_of
 
 
-def groups_that_count(groups: Groups, kept: np.ndarray) -> Groups:
+def groups_that_count(groups: Groups, counted: np.ndarray) -> Groups:
     """List the groups of copies, restricted to the pictures that count, (n,) bool.
 
     Groups with fewer than two such pictures are left out.
     """
-    counted = []
+    restricted = []
     for group in groups:
-        members = [i for i in group if kept[i]]
+        members = [i for i in group if counted[i]]
         if len(members) > 1:
-            counted.append(members)
-    return counted
+            restricted.append(members)
+    return restricted
 
 
-def without_copies(kept: np.ndarray, groups: Groups) -> np.ndarray:
-    """Mark the first file of every picture by path, (n,) bool, among those that are ``kept``."""
-    first = kept.copy()
-    for group in groups_that_count(groups, kept):
+def without_copies(counted: np.ndarray, groups: Groups) -> np.ndarray:
+    """Mark the first file of every picture by path, (n,) bool, among those that count."""
+    first = counted.copy()
+    for group in groups_that_count(groups, counted):
         first[group[1:]] = False
     return first
 
@@ -59,17 +59,17 @@ class Copies:
 
 
 def leaking_copies(
-    table: ImageTable, copies: Groups, kept: np.ndarray, subsets: Subsets
+    table: ImageTable, copies: Groups, counted: np.ndarray, subsets: Subsets
 ) -> Copies | None:
     """Find the pictures that stand in two environments, or in two subsets of one; else return None.
 
     Args:
         table: the files.
         copies: positions of those with the same bytes.
-        kept: (n,) bool, the pictures that count.
+        counted: (n,) bool, the pictures that count.
         subsets: of every environment.
     """
-    groups = groups_that_count(copies, kept)
+    groups = groups_that_count(copies, counted)
     if not groups:
         return None
     trained = np.zeros(len(table), bool)

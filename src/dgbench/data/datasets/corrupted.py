@@ -258,21 +258,7 @@ def given_environments(
         ConfigError: a form that does not fit, or environments that do not exist or are repeated.
     """
     if isinstance(given, str):
-        counts: list[int] = []
-        if re.fullmatch(r"\d+(-\d+)*", given):
-            counts = [int(k) for k in given.split("-")]
-        if len(counts) != len(domains) or max(counts) > len(corruptions) or not any(counts):
-            raise ConfigError(
-                f"dataset.given={given} is not one number of corruptions, at most "
-                f"{len(corruptions)}, for each of {', '.join(domains)}; use e.g. "
-                f"dataset.given={'-'.join('1' * len(domains))}, or a list of names"
-            )
-        names = []
-        for domain, k in zip(domains, counts, strict=True):
-            rng = np.random.default_rng(derive(data_seed, "given", domain))
-            drawn = rng.permutation(len(corruptions))[:k]
-            names += [f"{domain}+{corruptions[i]}" for i in sorted(drawn)]
-        return names
+        return _drawn_environments(given, domains, corruptions, data_seed)
     if not isinstance(given, Sequence) or not given:
         raise ConfigError(
             f"dataset.given={shown(given)} is no list; use e.g. 1-1-1-1 or "
@@ -291,3 +277,24 @@ def given_environments(
                 f"dataset.given holds {env} more than once; give each environment once"
             )
     return [str(env) for env in given]
+
+
+def _drawn_environments(
+    given: str, domains: Sequence[str], corruptions: Sequence[str], data_seed: int
+) -> list[str]:
+    """Draw as many corruptions of each domain as ``given`` tells, ``1-0-2-...``."""
+    counts: list[int] = []
+    if re.fullmatch(r"\d+(-\d+)*", given):
+        counts = [int(k) for k in given.split("-")]
+    if len(counts) != len(domains) or max(counts) > len(corruptions) or not any(counts):
+        raise ConfigError(
+            f"dataset.given={given} is not one number of corruptions, at most "
+            f"{len(corruptions)}, for each of {', '.join(domains)}; use e.g. "
+            f"dataset.given={'-'.join('1' * len(domains))}, or a list of names"
+        )
+    names = []
+    for domain, k in zip(domains, counts, strict=True):
+        rng = np.random.default_rng(derive(data_seed, "given", domain))
+        drawn = rng.permutation(len(corruptions))[:k]
+        names += [f"{domain}+{corruptions[i]}" for i in sorted(drawn)]
+    return names

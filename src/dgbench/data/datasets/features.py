@@ -260,12 +260,7 @@ def table_of_features(
     """
     arrays = columns_of(path, columns)
     features = _matrix(path, arrays[FEATURES])
-    for name, values in arrays.items():
-        if name != FEATURES and values.shape != (len(features),):
-            raise DataError(
-                f"dataset.path={path}: {name} has the shape {values.shape} beside {len(features)} "
-                "rows of features; give one value for each row, or leave it out"
-            )
+    _check_lengths(path, arrays, len(features))
     subsets = column_of_subsets(
         subset_column,
         [name for name in arrays if name not in KNOWN_COLUMNS[:3]],
@@ -305,6 +300,16 @@ def table_of_features(
         same_classes=classes == "same",
         attributes=attributes,
     )
+
+
+def _check_lengths(path: Path, arrays: Columns, rows: int) -> None:
+    """Refuse columns beside the features that have not one value for each row."""
+    for name, values in arrays.items():
+        if name != FEATURES and values.shape != (rows,):
+            raise DataError(
+                f"dataset.path={path}: {name} has the shape {values.shape} beside {rows} "
+                "rows of features; give one value for each row, or leave it out"
+            )
 
 
 def _matrix(path: Path, features: np.ndarray) -> np.ndarray:

@@ -279,10 +279,10 @@ class ImageFolders(DatasetOptions):
         Raises:
             DataError: broken images or copies that are to be refused.
         """
-        kept = usable(table, bad, self.on_bad_image, self.image_size, expanded(self.cache_dir))
+        counted = usable(table, bad, self.on_bad_image, self.image_size, expanded(self.cache_dir))
         if self.duplicates == "drop":
-            unique = without_copies(kept, same)
-            dropped = int(kept.sum() - unique.sum())
+            unique = without_copies(counted, same)
+            dropped = int(counted.sum() - unique.sum())
             if dropped:
                 warn_once(
                     f"{dropped} images below {table.root} are copies of others; left out "
@@ -290,8 +290,8 @@ class ImageFolders(DatasetOptions):
                 )
                 table.left_out.counts[DROPPED] = dropped
             return self.described(table, unique)
-        info, subsets = self.described(table, kept)
-        copies = leaking_copies(table, same, kept, subsets)
+        info, subsets = self.described(table, counted)
+        copies = leaking_copies(table, same, counted, subsets)
         if copies is None:
             return info, subsets
         if self.duplicates == "fail":
@@ -346,19 +346,19 @@ class ImageFolders(DatasetOptions):
                 "MODULE.FUNCTION, _partial_: true}, or null for a tree environment/class/image"
             ) from error
 
-    def described(self, table: ImageTable, kept: np.ndarray) -> tuple[DatasetInfo, Subsets]:
+    def described(self, table: ImageTable, counted: np.ndarray) -> tuple[DatasetInfo, Subsets]:
         """Describe the dataset with these files, and list which images are in which subset.
 
         Args:
             table: the files.
-            kept: (n,) bool, the images that count.
+            counted: (n,) bool, the images that count.
 
         Raises:
             ConfigError: a fraction that leaves a subset empty.
         """
         units = self._units(table)
         subsets = subsets_of(
-            table, kept, self.val_fraction, self.split_seed, units, self.min_images
+            table, counted, self.val_fraction, self.split_seed, units, self.min_images
         )
         if units is None and self._lists_own_columns():
             across = columns_across(table.attributes, subsets, len(table.classes))
@@ -366,7 +366,11 @@ class ImageFolders(DatasetOptions):
             if caution:
                 warn_once(caution)
         info = self.info(table.environments, len(table.classes))
-        variant = {**info.variant, "images": int(kept.sum()), "files": table.fingerprint(kept)}
+        variant = {
+            **info.variant,
+            "images": int(counted.sum()),
+            "files": table.fingerprint(counted),
+        }
         # what is left is known only after decoding, so the key stands for it
         if self.duplicates == "drop":
             variant["duplicates"] = "drop"
@@ -378,7 +382,7 @@ class ImageFolders(DatasetOptions):
             content=table.content(),
             class_names=tuple(table.classes),
             val_from=origin_of_val(table, self.val_fraction, self.split_seed),
-            left_out=self._left_out(table, kept),
+            left_out=self._left_out(table, counted),
         )
         return info, subsets
 
@@ -412,10 +416,10 @@ class ImageFolders(DatasetOptions):
         function = getattr(self.reader, "func", self.reader)  # of a functools.partial
         return not str(getattr(function, "__module__", "")).startswith(OWN_READERS)
 
-    def _left_out(self, table: ImageTable, kept: np.ndarray) -> dict[str, int]:
+    def _left_out(self, table: ImageTable, counted: np.ndarray) -> dict[str, int]:
         """Count the files that are not read, by reason."""
         counts = {**table.left_out.counts, NAMED_BAD: len(self.bad_files)}
-        broken = int((~kept).sum()) - counts.get(DROPPED, 0)
+        broken = int((~counted).sum()) - counts.get(DROPPED, 0)
         return {**counts, UNDECODED: broken}
 
     def info(self, given: Sequence[str], n_classes: int) -> DatasetInfo:

@@ -58,15 +58,15 @@ class ImageTable(LabeledRows):
     #: files below ``root`` that are not read; no hash holds them
     left_out: LeftOut = field(default_factory=LeftOut)
 
-    def fingerprint(self, kept: np.ndarray | None = None) -> str:
+    def fingerprint(self, counted: np.ndarray | None = None) -> str:
         """Hash paths, environments, classes, listed subsets and sizes to 12 hexadecimal digits.
 
         They are equal in every copy of the dataset.
 
         Args:
-            kept: (n,) bool, the images that count; None is all.
+            counted: (n,) bool, the images that count; None is all.
         """
-        chosen: Iterable[int] = range(len(self)) if kept is None else np.flatnonzero(kept)
+        chosen: Iterable[int] = range(len(self)) if counted is None else np.flatnonzero(counted)
         # the order of lists alone; hashes of others are older
         numbered = self.classes != sorted(self.classes)
         order = ["\t".join(self.classes)] if numbered else []
@@ -227,15 +227,8 @@ def table_of(
             f"dataset.root={root} holds no images, such as .jpg, .png, .tif; fill it or correct "
             "the key"
         )
+    _check_rows(used_rows)
     paths = [row[0] for row in used_rows]
-    for one, next_ in pairwise(paths):
-        if one == next_:
-            raise DataError(f"{one} is listed twice; list each image once")
-    for row in used_rows:
-        if row[3] is not None and row[3] not in SUBSETS:
-            raise DataError(
-                f"{row[0]} is listed in subset {row[3]}; use train, val, test or leave it empty"
-            )
     names = list(environments)
     envs = [row[1].strip() for row in used_rows]
     row_labels = [row[2].strip() for row in used_rows]
@@ -261,6 +254,18 @@ def table_of(
         mtimes=np.array([stat.st_mtime_ns for stat in stats]),
         attributes=_attributes(used_rows),
     )
+
+
+def _check_rows(rows: Sequence[Row]) -> None:
+    """Refuse a path that sorted rows repeat, and an unknown subset."""
+    for row, following in pairwise(rows):
+        if row[0] == following[0]:
+            raise DataError(f"{row[0]} is listed twice; list each image once")
+    for row in rows:
+        if row[3] is not None and row[3] not in SUBSETS:
+            raise DataError(
+                f"{row[0]} is listed in subset {row[3]}; use train, val, test or leave it empty"
+            )
 
 
 def _subset_index(subset: str | None) -> int:
@@ -516,10 +521,10 @@ def usable(
     Raises:
         DataError: an image that cannot be decoded, with ``fail``; no image that can.
     """
-    kept = np.ones(len(table), bool)
+    counted = np.ones(len(table), bool)
     if not bad:
-        return kept
-    kept[list(bad)] = False
+        return counted
+    counted[list(bad)] = False
     lines = []
     for i, reason in sorted(bad.items()):
         lines.append(f"{table.root / table.paths[i]} cannot be decoded ({reason})")
@@ -532,9 +537,9 @@ def usable(
         text += f", nor can {len(others)} other images, which {file} names"
     elif others:
         text += f", nor can {', '.join(others)}"
-    if not kept.any():
+    if not counted.any():
         raise DataError(f"{text}; no image is left")
     if on_bad_image == "fail":
         raise DataError(f"{text}; fix or delete, or use dataset.on_bad_image=skip")
     warn_once(f"{text}; left out (dataset.on_bad_image=skip)")
-    return kept
+    return counted

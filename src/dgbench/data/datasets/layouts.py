@@ -127,7 +127,9 @@ def tree_of(root: Path, layout: str | None, environments: Sequence[str] | None) 
         wanted = set(_chosen(root, _top(root), environments))
     folders = list(folders_below(root, left_out, enters=enters))
     deep = [folder for folder in folders if folder.path.count("/") == place and folder.path]
-    present = _top(root) if place == 0 else [folder.path.split("/")[place] for folder in deep]
+    present = [folder.path.split("/")[place] for folder in deep]
+    if place == 0:  # also those without pictures
+        present = _top(root)
     tree = Tree(_chosen(root, present, environments), left_out=left_out)
     if layout is None:
         shape = _Shape.of(folders)

@@ -43,7 +43,7 @@ def too_small(subsets: Subsets, environments: Sequence[str], min_images: int) ->
 
 def refuse_together(
     table: LabeledRows,
-    kept: np.ndarray,
+    counted: np.ndarray,
     subsets: Subsets,
     val_fraction: float,
     min_images: int,
@@ -65,7 +65,7 @@ def refuse_together(
             continue
         if train and not val:
             without_val[env] = train
-        if units is not None and not train and _unlisted(table, kept, env):
+        if units is not None and not train and _unlisted(table, counted, env):
             without_train[env] = val
     lacking = _lacking_classes(table) if table.same_classes else {}
     total = len(table.environments)
@@ -130,9 +130,9 @@ def _own_images(subsets: Subsets, env: str) -> int:
     return len(subsets[env, "train"]) + len(subsets[env, "val"])
 
 
-def _unlisted(table: LabeledRows, kept: np.ndarray, env: str) -> bool:
+def _unlisted(table: LabeledRows, counted: np.ndarray, env: str) -> bool:
     """Return whether a list leaves it to chance which rows of an environment validate."""
-    rows = (table.env == table.environments.index(env)) & kept
+    rows = (table.env == table.environments.index(env)) & counted
     return bool((table.listed[rows] == -1).any())
 
 

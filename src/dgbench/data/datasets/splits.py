@@ -144,7 +144,7 @@ def check_units(units: np.ndarray, table: LabeledRows, key: str) -> None:
 
 def subsets_of(
     table: LabeledRows,
-    kept: np.ndarray,
+    counted: np.ndarray,
     val_fraction: float,
     seed: int,
     units: np.ndarray | None = None,
@@ -159,7 +159,7 @@ def subsets_of(
 
     Args:
         table: the images, or features.
-        kept: (n,) bool, those that count.
+        counted: (n,) bool, those that count.
         val_fraction: share of an environment's images in its val subset.
         seed: decides the split.
         units: (n,) numbers of what the rows show, none of which is in two subsets; None splits row
@@ -174,11 +174,11 @@ def subsets_of(
     subsets: dict[tuple[str, str], np.ndarray] = {}
     in_val: dict[int, bool] = {}
     for number, env in enumerate(table.environments):
-        rows = np.flatnonzero((table.env == number) & kept)
+        rows = np.flatnonzero((table.env == number) & counted)
         split = _split(table, rows, env, val_fraction, seed, units, in_val)
         for subset, positions in split.items():
             subsets[env, subset] = positions
-    refuse_together(table, kept, subsets, val_fraction, min_images, units)
+    refuse_together(table, counted, subsets, val_fraction, min_images, units)
     return subsets
 
 

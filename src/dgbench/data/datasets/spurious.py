@@ -129,35 +129,15 @@ class SpuriousOptions(DatasetOptions):
             ConfigError: an environment that is repeated, or that only ``val_only`` names; a
                 fraction that leaves a subset empty.
         """
-        names = [environment_name(e) for e in given]
-        repeated = [name for name in names if names.count(name) > 1]
-        if repeated:
-            raise ConfigError(
-                f"dataset.given holds {repeated[0]} more than once; give each environment once"
-            )
-        if not {environment_name(e) for e in self.val_only} <= set(names):
-            raise ConfigError(
-                f"dataset.val_only={shown(self.val_only)} names environments that are not "
-                f"in dataset.given={shown(given)}; correct it"
-            )
+        names = self._names_of(given)
         everywhere = tuple(dict.fromkeys([*map(environment_name, GRID), *names]))
         pool, subsets = self._dealt(base.n_images, names)
-        keys: dict[str, Any] = {
-            **variant,
-            "label_noise": self.label_noise,
-            "pool_fraction": self.pool_fraction,
-            "val_fraction": self.val_fraction,
-        }
-        if self.shares is not None:
-            keys["shares"] = list(self.shares)
-        if self.val_only:
-            keys["val_only"] = list(self.val_only)
         counts: Counts = {}
         if base.n_images:
             counts = counts_of({**subsets, **{(env, "test"): pool for env in names}})
         info = DatasetInfo(
             name=self.name,
-            variant=keys,
+            variant={**variant, **self._shared_variant()},
             base=base.name,
             evaluation=self.evaluation,
             data_seed=self.data_seed,
@@ -173,6 +153,34 @@ class SpuriousOptions(DatasetOptions):
             val_from=drawn(self.val_fraction, self.split_seed),
         )
         return info, {**subsets, **{(env, "test"): pool for env in everywhere}}
+
+    def _names_of(self, given: Sequence[float]) -> list[str]:
+        """Name the given environments, and refuse those that do not go together."""
+        names = [environment_name(e) for e in given]
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:
+            raise ConfigError(
+                f"dataset.given holds {repeated[0]} more than once; give each environment once"
+            )
+        if not {environment_name(e) for e in self.val_only} <= set(names):
+            raise ConfigError(
+                f"dataset.val_only={shown(self.val_only)} names environments that are not "
+                f"in dataset.given={shown(given)}; correct it"
+            )
+        return names
+
+    def _shared_variant(self) -> dict[str, Any]:
+        """Collect the keys of this class that tell forms of a dataset apart."""
+        variant: dict[str, Any] = {
+            "label_noise": self.label_noise,
+            "pool_fraction": self.pool_fraction,
+            "val_fraction": self.val_fraction,
+        }
+        if self.shares is not None:
+            variant["shares"] = list(self.shares)
+        if self.val_only:
+            variant["val_only"] = list(self.val_only)
+        return variant
 
     def disagreement(self, given: Sequence[float]) -> dict[str, float]:
         """Map every environment to the probability that feature and label differ."""

@@ -45,7 +45,6 @@ all that is there
 def table(data: Path, datasets: Mapping[str, DatasetSource]) -> str:
     """Format one line per dataset: whether it is there, how it can be had, and its license."""
     rows = [("dataset", "folder", "there", "download", "license")]
-    rows = [("dataset", "folder", "there", "download", "license")]
     for name, source in datasets.items():
         there = "yes" if _is_present(source, data) else "no"
         download = "yes" if source.files else "by hand"

@@ -66,16 +66,7 @@ def extract(archive: Path, target: Path) -> int:
                 path.mkdir(parents=True, exist_ok=True)
                 continue
             declared += size
-            if declared > limit:
-                raise DataError(
-                    f"{archive} declares over {declared} bytes, {GROWTH} times its size; do not "
-                    "trust it"
-                )
-            if declared > free:
-                raise DataError(
-                    f"{target} has {free / 1e9:.1f} GB free, {archive.name} unpacks to more; free "
-                    "space"
-                )
+            _check_declared(archive, target, declared, limit, free)
             path.parent.mkdir(parents=True, exist_ok=True)
             with source as opened, path.open("wb") as out:
                 _copy(opened, out, size, archive)
@@ -89,6 +80,18 @@ def extract(archive: Path, target: Path) -> int:
             f"{archive} has a file and a folder of one name, {error.filename}; do not trust it"
         ) from error
     return files
+
+
+def _check_declared(archive: Path, target: Path, declared: int, limit: int, free: int) -> None:
+    """Refuse an archive that declares more bytes than its limit, or than are free."""
+    if declared > limit:
+        raise DataError(
+            f"{archive} declares over {declared} bytes, {GROWTH} times its size; do not trust it"
+        )
+    if declared > free:
+        raise DataError(
+            f"{target} has {free / 1e9:.1f} GB free, {archive.name} unpacks to more; free space"
+        )
 
 
 Member = tuple[str, int, "IO[bytes] | None"]  #: name, declared size, content; None for a folder

@@ -299,7 +299,9 @@ def _downloaded(source: DatasetSource, stage: Path, say: Say) -> tuple[Form, Map
     The form is returned, and the sha256 of each file by its name.
     """
     if source.otherwise:  # or each would be waited for without a network
-        need_answer(source.name, list(chain.from_iterable(f.files[0].urls for f in source.forms)))
+        first_files = [form.files[0] for form in source.forms]
+        addresses = list(chain.from_iterable(file.urls for file in first_files))
+        need_answer(source.name, addresses)
     *earlier, last = source.forms
     for form in earlier:
         try:

@@ -99,7 +99,8 @@ class CorruptedStore(ImageStore):
         if not missing:
             return
         at_once = min(self.workers, len(missing))
-        new = [self.sections[i] for i in missing if not is_complete(self._folder(self.sections[i]))]
+        sections = [self.sections[i] for i in missing]
+        new = [section for section in sections if not is_complete(self._folder(section))]
         if new:
             n = sum(len(section.positions) for section in new)
             log.info("corrupting %d images, in %d sets, once: %s", n, len(new), self.folder)

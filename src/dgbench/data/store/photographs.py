@@ -237,7 +237,9 @@ def resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore
 
     The notes of the cache hold ``sizes`` and ``bad``.
     """
-    in_ram = kind == "ram" or (kind == "auto" and np.prod(done.shape) <= RAM_SHARE * _free_memory())
+    in_ram = kind == "ram"
+    if kind == "auto":
+        in_ram = bool(np.prod(done.shape) <= RAM_SHARE * _free_memory())
     mapped = None if in_ram else done.mapped()
     images = torch.from_numpy(mapped.array if mapped else done.loaded())
     sizes: list[tuple[int, int]] = []
