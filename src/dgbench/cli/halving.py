@@ -20,7 +20,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.search import Halving
 from dgbench.records.status import STOPPED, is_settled, read_status, write_status
 from dgbench.training.checkpoints import last_step
-from dgbench.training.study import Run, Study
+from dgbench.training.study import ReadyRun, ReadyStudy
 
 log = logging.getLogger("dgbench")
 
@@ -57,8 +57,8 @@ def rung_ends(searches: Sequence[Search]) -> list[int]:
 
 
 def survivors(
-    studies: Sequence[Study], searches: Sequence[Search], end: int, progress: StudyProgress
-) -> list[Study]:
+    studies: Sequence[ReadyStudy], searches: Sequence[Search], end: int, progress: StudyProgress
+) -> list[ReadyStudy]:
     """Stop the draws that rank last at the end of a rung; the others go on, every fold of them.
 
     Args:
@@ -119,14 +119,14 @@ def survivors(
     return [study for study in studies if study in going]
 
 
-def _came_to(run: Run, end: int) -> bool:
+def _came_to(run: ReadyRun, end: int) -> bool:
     """Return whether a run has trained to a step, or cannot; one that failed later is tried again
     by a later rung.
     """
     return is_settled(run.folder) or last_step(run) >= end
 
 
-def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, float]:
+def _accuracies(draws: Sequence[ReadyStudy], scheme: Halving, end: int) -> dict[str, float]:
     """Compute the validation accuracy of draws by folder name: the mean over the folds that the
     selection can judge.
 

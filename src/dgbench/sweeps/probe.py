@@ -14,7 +14,7 @@ import torch
 
 from dgbench.plan.studies import PlannedStudy
 from dgbench.training.fit import group_data, group_module, while_fitting
-from dgbench.training.groups import Group, plan_groups
+from dgbench.training.groups import RunGroup, plan_groups
 from dgbench.training.processes import make_trainer, prepare_process
 from dgbench.training.study import studies_of
 
@@ -108,7 +108,7 @@ def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
     return minibatches / _step_seconds(largest)
 
 
-def _step_seconds(group: Group) -> float:
+def _step_seconds(group: RunGroup) -> float:
     """Measure the seconds of one step of a group, and of its share of an evaluation."""
     settings, module, data = group.runs[0].study.settings, group_module(group), group_data(group)
     probe = _Probe()
