@@ -22,7 +22,7 @@ from dgbench.callbacks.progress import Heartbeat, StudyProgress
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.records.rows import ROW_FILE
 from dgbench.training.processes import make_trainer, prepare_process
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 
 REPEATS = 5
 CASES = [  # backbone, image side, steps per repeat, most the ratio may be
@@ -42,7 +42,7 @@ class Clock(pl.Callback):
         self.seconds = time.perf_counter() - self.begun
 
 
-def framework(study: Study, folder: Path) -> float:
+def framework(study: ReadyStudy, folder: Path) -> float:
     """Measure the seconds per step of one run as train.py trains it, evaluation left out."""
     run, clock, settings = study.runs[-1], Clock(), study.settings
     module = study.module(run.fold)
@@ -57,7 +57,7 @@ def framework(study: Study, folder: Path) -> float:
     return clock.seconds / settings.steps
 
 
-def bare(study: Study) -> float:
+def bare(study: ReadyStudy) -> float:
     """Time the shortest loop that trains the same networks on minibatches of the same images:
     seconds per step.
     """

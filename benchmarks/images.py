@@ -44,7 +44,7 @@ from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.training.fit import Fit
 from dgbench.training.groups import plan_groups
 from dgbench.training.processes import make_trainer, prepare_process
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 REPEATS = 5
@@ -89,7 +89,7 @@ def pictures(root: Path, side: int) -> Path:
     return root
 
 
-def ours(study: Study) -> float:
+def ours(study: ReadyStudy) -> float:
     """Measure images per second as train.py trains, evaluation left out."""
     run, clock = study.runs[0], Clock()
     trainer = make_trainer(study.settings, [clock], epochs=1)
@@ -98,13 +98,13 @@ def ours(study: Study) -> float:
     return images(study) / clock.seconds
 
 
-def images(study: Study) -> int:
+def images(study: ReadyStudy) -> int:
     """Count the images that a measurement trains on."""
     data = study.runs[0].data
     return study.settings.steps * data.batch_size * len(data.training)
 
 
-def timed(study: Study, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
+def timed(study: ReadyStudy, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
     """Measure images per second of a bare loop over minibatches, the first AHEAD not counted."""
     networks = study.module(study.runs[0].fold).networks.to(DEVICE).train()
     optimizer = torch.optim.Adam(networks.parameters(), lr=study.hparams["lr"])
@@ -123,7 +123,7 @@ def timed(study: Study, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
     return images(study) / (time.perf_counter() - begun)
 
 
-def resident(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
+def resident(study: ReadyStudy) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the same random minibatch again and again, on the device."""
     data = study.runs[0].data
     n = data.batch_size * len(data.training)
@@ -157,7 +157,7 @@ class Opened(Dataset[tuple[Tensor, int]]):
         return self.transform(image), int(self.table.label[i])
 
 
-def opened(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
+def opened(study: ReadyStudy) -> Iterator[tuple[Tensor, Tensor]]:
     """Load minibatches in the study's own order by a DataLoader, as many workers as cores, two
     batches each ahead.
     """
@@ -196,7 +196,7 @@ def script(words: list[str], folder: Path) -> float:
     )
 
 
-def whole_run(study: Study) -> str:
+def whole_run(study: ReadyStudy) -> str:
     """Time a run with its evaluation: seconds, of them in the callback of predictions, peak GB,
     bytes per image.
     """

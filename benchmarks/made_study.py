@@ -13,7 +13,7 @@ from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import planned_again
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 
 
 def config_of(words: Sequence[str]) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def config_of(words: Sequence[str]) -> dict[str, Any]:
     return dict(config)
 
 
-def study_of(words: Sequence[str], folder: Path, source: Environments | None = None) -> Study:
+def study_of(words: Sequence[str], folder: Path, source: Environments | None = None) -> ReadyStudy:
     """Build the study of ``python train.py WORDS``, ready to train.
 
     Args:
@@ -31,4 +31,4 @@ def study_of(words: Sequence[str], folder: Path, source: Environments | None = N
         folder: that its own folder would stand in.
         source: environments of another study over the same dataset.
     """
-    return Study(planned_again(config_of(words), folder), source)
+    return ReadyStudy(planned_again(config_of(words), folder), source)

@@ -23,10 +23,10 @@ from torch.nn import functional as F
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.training.cost import count
 from dgbench.training.fit import group_data, group_module
-from dgbench.training.groups import Group, plan_groups
+from dgbench.training.groups import RunGroup, plan_groups
 from dgbench.training.modules import SingleRun
 from dgbench.training.processes import prepare_process
-from dgbench.training.study import Run
+from dgbench.training.study import ReadyRun
 
 RUNS = (1, 5, 25, 75)
 REPEATS = 3
@@ -59,11 +59,11 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def runs_of(overrides: list[str], n: int, steps: int) -> list[Run]:
+def runs_of(overrides: list[str], n: int, steps: int) -> list[ReadyRun]:
     """Build ``n`` runs of one shape: the held-out folds of as many seeds as it takes, over the same
     images.
     """
-    runs: list[Run] = []
+    runs: list[ReadyRun] = []
     source, seed = None, 0
     while len(runs) < n:
         words = [
@@ -90,14 +90,14 @@ def fit(module: pl.LightningModule, data: pl.LightningDataModule) -> float:
     return clock.seconds
 
 
-def planned(runs: list[Run], mode: str) -> list[Group]:
+def planned(runs: list[ReadyRun], mode: str) -> list[RunGroup]:
     """Group the runs into the stacks that ``execution.mode`` makes of them, as many as fit into
     memory in each.
     """
     return plan_groups(runs, {**runs[0].study.config["execution"], "mode": mode})
 
 
-def fit_group(group: Group) -> float:
+def fit_group(group: RunGroup) -> float:
     """Train a stack and return the seconds of its step loop."""
     return fit(group_module(group), group_data(group))
 

@@ -27,9 +27,9 @@ from dgbench.data.environments import Environments
 from dgbench.plan.compose import Composer
 from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import PlannedStudy, planned_again
-from dgbench.training.groups import Group, plan_groups
+from dgbench.training.groups import RunGroup, plan_groups
 from dgbench.training.modules import RunModule
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 from dgbench.training.train_runs import train_runs
 
 SMALL = ("dataset.base=digits", "backbone.width=8", "hparams.batch_size=8", "trainer.device=cpu")
@@ -108,7 +108,7 @@ def make_plan(folder: Path, *overrides: str) -> PlannedStudy:
     return planned_again(deepcopy(composer().compose(open_keys(overrides)).plain()), folder)
 
 
-def make_study(folder: Path, *overrides: str, source: Environments | None = None) -> Study:
+def make_study(folder: Path, *overrides: str, source: Environments | None = None) -> ReadyStudy:
     """The study of a command, ready to train.
 
     Args:
@@ -116,23 +116,23 @@ def make_study(folder: Path, *overrides: str, source: Environments | None = None
         overrides: as typed after ``python train.py``.
         source: environments of another study over the same dataset; None builds them.
     """
-    return Study(make_plan(folder, *overrides), source)
+    return ReadyStudy(make_plan(folder, *overrides), source)
 
 
-def small_study(folder: Path, *overrides: str, source: Environments | None = None) -> Study:
+def small_study(folder: Path, *overrides: str, source: Environments | None = None) -> ReadyStudy:
     """A study of seconds: digits, networks of width 8, minibatches of 8, on the CPU."""
     return make_study(folder, *SMALL, *overrides, source=source)
 
 
 def train_study(
-    study: Study, retry: str = "all", logger: MetricsLogger | None = None
+    study: ReadyStudy, retry: str = "all", logger: MetricsLogger | None = None
 ) -> dict[str, bool]:
     """Train what is not done; whether each run is complete, by its hash."""
     progress = StudyProgress(len(study.runs), study.settings.steps, "test")
     return train_runs([study], study.config["execution"], progress, logger, retry).complete
 
 
-def groups_of(study: Study, **execution: Any) -> list[Group]:
+def groups_of(study: ReadyStudy, **execution: Any) -> list[RunGroup]:
     """The groups of a study; keys of ``conf/execution`` may be replaced."""
     return plan_groups(study.runs, {**study.config["execution"], **execution})
 

@@ -32,7 +32,7 @@ from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.errors import ConfigError
 from dgbench.records.metrics import Lines, read_metrics
 from dgbench.training.modules import RunModule
-from dgbench.training.study import Run, Study
+from dgbench.training.study import ReadyRun, ReadyStudy
 from tests.callbacks.test_wandb_log import inspect
 from tests.complaints import one_line
 from tests.studies import composed, small_study, stopping_at, train_study
@@ -41,7 +41,7 @@ DOUBLE = "trainer.precision=64-true"
 FOLDS = "protocol.folds=[0,1]"
 
 
-def metrics(run: Run) -> Lines:
+def metrics(run: ReadyRun) -> Lines:
     """What a run logged, without its speed."""
     lines = read_metrics(run.folder / "metrics.csv")
     return {
@@ -199,7 +199,7 @@ def test_runs_of_a_stack_log_what_they_log_alone(algorithm: str, tmp_path: Path)
     every algorithm.
     """
     words = (f"algorithm={algorithm}", DOUBLE, FOLDS, "trainer.steps=11", "trainer.eval_every=11")
-    studies: list[Study] = []
+    studies: list[ReadyStudy] = []
     for mode in ("single", "stacked"):
         source = studies[0].source if studies else None
         study = small_study(

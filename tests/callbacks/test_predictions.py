@@ -22,14 +22,14 @@ from dgbench.errors import ConfigError
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
 from dgbench.records.rows import ROW_FILE, read_rows
-from dgbench.training.study import Run, Study
+from dgbench.training.study import ReadyRun, ReadyStudy
 from tests.studies import make_study, small_study, stopping_at, train_study
 
 STEPS = ("trainer.steps=8", "trainer.eval_every=4", "trainer.checkpoint_seconds=0")
 ERRORS = Mapping[tuple[str, str], tuple[int, float]]  # environment, subset -> images, of them wrong
 
 
-def counted_errors(run: Run, step: int) -> ERRORS:
+def counted_errors(run: ReadyRun, step: int) -> ERRORS:
     """What the rows of one step say."""
     rows, _ = read_rows(run.folder / ROW_FILE)
     return {
@@ -59,7 +59,7 @@ def predicted_errors(file: Path) -> ERRORS:
     return found
 
 
-def check(study: Study, steps: int = 8) -> list[Path]:
+def check(study: ReadyStudy, steps: int = 8) -> list[Path]:
     """Every run's file agrees with its rows of the last step; the files."""
     assert all(train_study(study).values())
     for run in study.runs:
@@ -93,7 +93,7 @@ def test_painted_digits(tmp_path: Path, mode: str, algorithm: str) -> None:
     assert (about["classes"], about["algorithm"], about["root"]) == (["0", "1"], algorithm, None)
 
 
-def image_study(folder: Path, root: Path, *words: str) -> Study:
+def image_study(folder: Path, root: Path, *words: str) -> ReadyStudy:
     dataset = () if "dataset=manifest" in words else ("dataset=image_folder",)
     return make_study(
         folder, *dataset, f"dataset.root={root}", "dataset.image_size=16", "backbone=mnist_cnn",
@@ -259,7 +259,7 @@ def test_an_evaluation_that_breaks_off_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here in its second batch, after lines were written to the disk."""
-    monkeypatch.setattr(predictions, "GROUP", 1)
+    monkeypatch.setattr(predictions, "LINES_AT_ONCE", 1)
     study = small_study(tmp_path, *STEPS, "trainer.predictions=last", "protocol.folds=[0]",
         "execution=single",
                         "trainer.eval_batch_size=100")  # fmt: skip
@@ -292,7 +292,7 @@ def test_small_pieces_are_joined(tmp_path: Path) -> None:
     )
     (file,) = check(study)
     about = pq.ParquetFile(file).metadata
-    assert about.num_row_groups == math.ceil(about.num_rows / predictions.GROUP) == 1
+    assert about.num_row_groups == math.ceil(about.num_rows / predictions.LINES_AT_ONCE) == 1
 
 
 def test_a_finished_run_without_predictions_is_named(

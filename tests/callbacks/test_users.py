@@ -17,7 +17,7 @@ from dgbench.errors import ConfigError
 from dgbench.records.metrics import METRICS_FILE, read_metrics
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import PROGRESS_FILE, is_done, lacking_rows, read_status
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 from tests.complaints import refused
 from tests.studies import small_study, stopping_at, train_study
 
@@ -79,11 +79,11 @@ class StopsInBetween(pl.Callback):
         trainer.should_stop = trainer.global_step >= 13
 
 
-def rows_of(study: Study) -> list[bytes]:
+def rows_of(study: ReadyStudy) -> list[bytes]:
     return [(run.folder / ROW_FILE).read_bytes() for run in study.runs]
 
 
-def steps_of(study: Study) -> list[int]:
+def steps_of(study: ReadyStudy) -> list[int]:
     return sorted({row["step"] for row in read_rows(study.runs[0].folder / ROW_FILE)[0]})
 
 

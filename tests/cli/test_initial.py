@@ -14,7 +14,7 @@ import torch
 from dgbench.errors import ConfigError
 from dgbench.networks.weights import PACKAGE
 from dgbench.plan.building import filled_dataset, named_weights
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 from tests.studies import composed, make_study, plain
 
 IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
@@ -29,7 +29,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def init_of(study: Study) -> str:
+def init_of(study: ReadyStudy) -> str:
     """What the rows of its first run say of the initial weights."""
     run = study.runs[0]
     return run.identity(study.module(run.fold)).init

@@ -19,7 +19,7 @@ import pytest
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.records.status import read_status
 from dgbench.training.checkpoints import group_file
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 from tests.cli.test_processes import FORK
 from tests.damage import CHECKPOINTS, EVERYTHING, ROWS, damage
 from tests.studies import groups_of, small_study, stopping_at, train_study
@@ -59,7 +59,7 @@ def studies(
     return mode, folder / "whole", folder / "half"
 
 
-def study_in(folder: Path, mode: str) -> Study:
+def study_in(folder: Path, mode: str) -> ReadyStudy:
     return small_study(folder, *IRM, f"execution={mode}")
 
 
@@ -103,15 +103,15 @@ def predictions_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-def rows_file(study: Study) -> Path:
+def rows_file(study: ReadyStudy) -> Path:
     return study.runs[1].folder / "errors.jsonl"
 
 
-def predictions(study: Study) -> Path:
+def predictions(study: ReadyStudy) -> Path:
     return study.runs[1].folder / "predictions.parquet"
 
 
-def checkpoint(study: Study) -> Path:
+def checkpoint(study: ReadyStudy) -> Path:
     return next(group_file(group) for group in groups_of(study) if study.runs[1] in group.runs)
 
 
@@ -119,7 +119,7 @@ def checkpoint(study: Study) -> Path:
 @pytest.mark.parametrize("file_of", [rows_file, predictions, checkpoint])
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
 def test_what_is_no_file_is_named(
-    file_of: Callable[[Study], Path],
+    file_of: Callable[[ReadyStudy], Path],
     make: Any,
     studies: Any,
     rows_of: Rows,

@@ -25,7 +25,7 @@ from dgbench.plan.building import without
 from dgbench.plan.compose import Composed
 from dgbench.plan.folds import LeaveOneOut
 from dgbench.plan.studies import Planner
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 from tests.studies import composed, make_plan, make_study, plain
 
 FILES = sorted(path for path in CONF.rglob("*.yaml") if "hydra" not in path.relative_to(CONF).parts)
@@ -246,7 +246,7 @@ def test_a_part_of_the_folds_keeps_their_runs(tmp_path: Path) -> None:
     whole = make_study(tmp_path, *STUDY)
     part = make_study(tmp_path, *STUDY, "protocol.folds=[1,full]")
 
-    def identities(study: Study) -> list[Any]:
+    def identities(study: ReadyStudy) -> list[Any]:
         return [(run.identity(study.module(run.fold)), run.folder) for run in study.runs]
 
     assert [run.fold.name for run in part.runs] == ["1", "full"]

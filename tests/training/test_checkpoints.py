@@ -28,7 +28,7 @@ from dgbench.training.checkpoints import (
     resumable,
 )
 from dgbench.training.modules import StackedRuns
-from dgbench.training.study import Run, Study
+from dgbench.training.study import ReadyRun, ReadyStudy
 from tests.damage import ROWS, Way, disagreeing_line, repeat_line
 from tests.studies import groups_of, small_study, stopping_at, train_study
 from tests.training.test_stacked import DOUBLE
@@ -43,7 +43,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dgbench.data.minibatches.CHUNK_STEPS", CHUNK)
 
 
-def irm(folder: Path, *overrides: str) -> Study:
+def irm(folder: Path, *overrides: str) -> ReadyStudy:
     """Its penalty amplifies rounding, so that float32 rows are equal only if everything is."""
     return small_study(
         folder, "algorithm=irm", "hparams.irm_penalty_anneal_iters=4", "execution=stacked", FOLDS,
@@ -52,25 +52,25 @@ def irm(folder: Path, *overrides: str) -> Study:
     )  # fmt: skip
 
 
-def content(run: Run) -> bytes:
+def content(run: ReadyRun) -> bytes:
     return (run.folder / "errors.jsonl").read_bytes()
 
 
-def rows(study: Study) -> list[bytes]:
+def rows(study: ReadyStudy) -> list[bytes]:
     return [content(run) for run in study.runs]
 
 
-def errors(study: Study) -> list[list[tuple[Any, ...]]]:
+def errors(study: ReadyStudy) -> list[list[tuple[Any, ...]]]:
     found = [read_rows(run.folder / "errors.jsonl")[0] for run in study.runs]
     return [[(r["step"], r["env"], r["subset"], r["wrong"]) for r in own] for own in found]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Study]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ReadyStudy]:
     """A study that was trained without interruption; each is trained once."""
-    known: dict[tuple[str, ...], Study] = {}
+    known: dict[tuple[str, ...], ReadyStudy] = {}
 
-    def trained(*overrides: str) -> Study:
+    def trained(*overrides: str) -> ReadyStudy:
         if overrides not in known:
             known[overrides] = irm(tmp_path_factory.mktemp("undisturbed"), *overrides)
             assert all(train_study(known[overrides]).values())
@@ -79,7 +79,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Study
     return trained
 
 
-def stopped(folder: Path, step: int, *overrides: str) -> Study:
+def stopped(folder: Path, step: int, *overrides: str) -> ReadyStudy:
     """A study that an error ended before a step."""
     study = irm(folder, *overrides)
     with stopping_at(step):

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dgbench.training.cost import Meter, count
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 from tests.studies import SMALL, make_plan, small_study, train_study
 
 #: updates of several networks, second derivatives, several passes, an update that starts late, a
@@ -18,7 +18,7 @@ from tests.studies import SMALL, make_plan, small_study, train_study
 ALGORITHMS = ("erm", "sam", "mldg", "fish", "iga", "fishr", "mixup", "ada_clust")
 
 
-def computed(study: Study, step: int) -> Meter:
+def computed(study: ReadyStudy, step: int) -> Meter:
     """A step of the first fold on this CPU."""
     run = study.runs[0]
     module = study.module(run.fold)

@@ -24,7 +24,7 @@ from dgbench.network_specs import Sizes
 from dgbench.objectives.step import Bernoulli, RandomInputs
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns, training_module
 from dgbench.training.modules.base import minibatches
-from dgbench.training.modules.predicting import Draws
+from dgbench.training.modules.predicting import InputDraws
 
 NAMES = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
 SIZES, IMAGE, K = (6, 6, 6), (1, 3, 3), 3
@@ -245,7 +245,7 @@ def test_large_random_inputs_come_in_shorter_blocks() -> None:
             return {"keep": Bernoulli((2**19 + 1,), "many")}
 
     algorithm = Noisy(Sizes(1, 2, 1, (1, 1, 1)), {"lr": 0.1, "weight_decay": 0.0})
-    one, other = Draws(algorithm, 3), Draws(algorithm, 3)
+    one, other = InputDraws(algorithm, 3), InputDraws(algorithm, 3)
     steps = [one.at(step, (4,), torch.empty(()))["keep"] for step in range(6)]
     assert torch.equal(other.at(5, (4,), torch.empty(()))["keep"], steps[5])
     assert not torch.equal(steps[0], steps[1]) and not torch.equal(steps[0], steps[4])

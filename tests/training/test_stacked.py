@@ -25,9 +25,9 @@ from dgbench.objectives.contract import Algorithm
 from dgbench.records.rows import read_rows
 from dgbench.records.status import read_status
 from dgbench.training import fit as fit_file
-from dgbench.training.groups import Group
+from dgbench.training.groups import RunGroup
 from dgbench.training.modules import SingleRun, StackedRuns, predicting
-from dgbench.training.study import Run, Study
+from dgbench.training.study import ReadyRun, ReadyStudy
 from tests.studies import groups_of, small_study, stopping_at, train_study
 
 ALGORITHMS = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
@@ -50,14 +50,14 @@ def fit(module: pl.LightningModule, batches: list[EnvBatch]) -> None:
     trainer.fit(module, train_dataloaders=Once(batches))
 
 
-def module_of(run: Run) -> SingleRun:
+def module_of(run: ReadyRun) -> SingleRun:
     module = run.study.module(run.fold)
     # a function, which no deepcopy copies
     module.training_images = lambda i: run.data.training_images(i)
     return module
 
 
-def modules_of(runs: Sequence[Run]) -> list[SingleRun]:
+def modules_of(runs: Sequence[ReadyRun]) -> list[SingleRun]:
     return [module_of(run) for run in runs]
 
 
@@ -215,24 +215,24 @@ ONCE = ("trainer.steps=2", "trainer.eval_every=2")
 STOPPED = ("algorithm=irm", DOUBLE, "trainer.checkpoint_seconds=0")
 
 
-def run(folder: Path, mode: str, *overrides: str) -> tuple[Study, dict[str, bool]]:
+def run(folder: Path, mode: str, *overrides: str) -> tuple[ReadyStudy, dict[str, bool]]:
     study = small_study(folder, *TWICE, f"execution={mode}", *overrides)
     return study, train_study(study)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Study]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ReadyStudy]:
     """A stacked study for each value of ``trainer.eval_test``, which resumed ones must equal."""
 
     @cache
-    def trained(eval_test: str) -> Study:
+    def trained(eval_test: str) -> ReadyStudy:
         folder = tmp_path_factory.mktemp(eval_test)
         return run(folder, "stacked", *STOPPED, f"trainer.eval_test={eval_test}")[0]
 
     return trained
 
 
-def same_errors(whole: Study, study: Study) -> bool:
+def same_errors(whole: ReadyStudy, study: ReadyStudy) -> bool:
     keys = ("step", "env", "subset", "wrong")
     one, other = (
         [[[row[key] for key in keys] for row in rows_of(own)] for own in of.runs]
@@ -241,7 +241,7 @@ def same_errors(whole: Study, study: Study) -> bool:
     return one == other
 
 
-def rows_of(run: Run) -> list[dict[str, Any]]:
+def rows_of(run: ReadyRun) -> list[dict[str, Any]]:
     return read_rows(run.folder / "errors.jsonl")[0]
 
 
@@ -317,7 +317,7 @@ def test_best_scores_test_where_val_is_best_and_at_the_last_step(tmp_path: Path)
 @pytest.mark.parametrize("eval_test", ["always", "best"])
 @pytest.mark.parametrize("second", ["stacked", "single"])
 def test_a_stopped_stack_continues_together_or_alone(
-    second: str, eval_test: str, undisturbed: Callable[[str], Study], tmp_path: Path
+    second: str, eval_test: str, undisturbed: Callable[[str], ReadyStudy], tmp_path: Path
 ) -> None:
     """Stopped by an error in the second interval, resumed in either mode: the rows of an
     undisturbed run.
@@ -394,7 +394,7 @@ def test_a_run_that_diverges_harms_no_other(tmp_path: Path) -> None:
     broken = study.runs[1]
     group_module = fit_file.group_module
 
-    def with_a_broken_run(group: Group) -> Any:
+    def with_a_broken_run(group: RunGroup) -> Any:
         module = group_module(group)
         if broken in group.runs:
             with torch.no_grad():
@@ -434,7 +434,7 @@ def test_out_of_memory_halves_the_stack(tmp_path: Path) -> None:
 
 
 def test_out_of_memory_in_the_middle_continues_from_the_checkpoint(
-    undisturbed: Callable[[str], Study], tmp_path: Path
+    undisturbed: Callable[[str], ReadyStudy], tmp_path: Path
 ) -> None:
     """Memory ends after the first evaluation of four runs; the rows are those of an undisturbed
     run.
@@ -497,7 +497,7 @@ def test_groups(tmp_path: Path) -> None:
     """
     study = small_study(tmp_path, "execution=stacked", "execution.max_runs=3")
 
-    def names(groups: list[Group]) -> list[list[str]]:
+    def names(groups: list[RunGroup]) -> list[list[str]]:
         return [[own.fold.name for own in group.runs] for group in groups]
 
     assert names(groups_of(study)) == [

@@ -14,7 +14,7 @@ import torch
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.errors import ConfigError
 from dgbench.training import threads
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 from dgbench.training.train_runs import train_runs
 from tests.studies import groups_of, small_study, stopping_at
 
@@ -43,7 +43,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch, one: float, more: float) -> list[Any
     return seen
 
 
-def train(study: Study, chooses: bool = True) -> None:
+def train(study: ReadyStudy, chooses: bool = True) -> None:
     progress = StudyProgress(len(study.runs), study.settings.steps, "test")
     train_runs([study], study.config["execution"], progress, None, chooses_threads=chooses)
     assert torch.get_num_threads() == 2, "as it was before"

@@ -18,7 +18,7 @@ from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import plain_document, write
 from dgbench.reports.unlearnable import notes_of_setting
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 from tests.studies import make_study, train_study
 
 
@@ -33,7 +33,7 @@ def table_of(file: Path, classes_of_c: int) -> str:
     return f"dataset=features dataset.path={file} dataset.columns=[f0,f1] dataset.classes=union"
 
 
-def study_of(folder: Path, classes_of_c: int) -> Study:
+def study_of(folder: Path, classes_of_c: int) -> ReadyStudy:
     return make_study(
         folder, *table_of(folder / "x.csv", classes_of_c).split(), "hparams.batch_size=8",
         "trainer.steps=100", "trainer.eval_every=100", "trainer.device=cpu",

@@ -22,7 +22,7 @@ from dgbench.training.modules import training_module
 from dgbench.training.modules.single import averaged, micro_batches
 from dgbench.training.optimizers import UpdateRule, clipped, learning_rate, take_steps
 from dgbench.training.processes import make_trainer
-from dgbench.training.study import Study
+from dgbench.training.study import ReadyStudy
 from tests.studies import small_study, stopping_at, train_study
 from tests.training.test_stacked import DOUBLE, both_ways, fit, modules_of, rows_of, run
 
@@ -156,7 +156,7 @@ def test_a_resumed_run_follows_the_schedule_exactly(mode: str, tmp_path: Path) -
     assert _errors(resumed) == _errors(whole)
 
 
-def _errors(study: Study) -> list[tuple[Any, ...]]:
+def _errors(study: ReadyStudy) -> list[tuple[Any, ...]]:
     return [
         (row["fold"], row["step"], row["env"], row["subset"], row["wrong"], row["loss"])
         for own in study.runs

@@ -27,7 +27,7 @@ from dgbench.objectives.step import Outcome, RandomInputs, Step, Uniform
 
 
 class DDG(Algorithm):
-    """Images rebuilt with another image's semantics stay what they are
+    """Ask that images rebuilt with another image's semantics stay what they are
     (Zhang et al., 2022; the authors' code).
 
     The first half of each minibatch is a, the second b; x+ has the class of x. T(v, f) decodes the

@@ -46,8 +46,7 @@ class JiGen(Algorithm):
 
         L = CE(h(z), Y) + alpha CE(jigsaw(z), order).
 
-    ``class_on=ordered``: the first term over ordered rows only (so the paper; 0 where there are
-    none).
+    ``class_on=ordered``: the first term over ordered rows only, as in the paper; 0 without any.
 
     Sides that are no multiple of 3 lose their outer pixels, 224 -> 222 and 28 -> 27, in training
     and in prediction as with the authors. ``edge=keep`` leaves them around the shuffled square, and

@@ -32,7 +32,7 @@ EPSILON = 1e-5
 
 
 class MMLD(Algorithm):
-    """Features that do not tell groups of like style apart
+    """Make features that do not tell groups of like style apart
     (Matsuura and Harada, 2020; the authors' code).
 
     ``rounds`` times, evenly over training, all training images are clustered into ``n_groups`` by

@@ -62,9 +62,11 @@ class SelfReg(Algorithm):
         logits = s.networks.classifier(z)
         p, q = (_partners(s.y, keys) for keys in s.random["keys"].unbind())
         w = s.random["weight"]
-        l_mixed = w * logits[p] + (1 - w) * logits[q]
-        u_mixed = w * u[p] + (1 - w) * u[q]
-        near = F.mse_loss(logits, logits[p]) + FEATURE_WEIGHT * F.mse_loss(z, u[p])
+        l_p = logits[p]
+        u_p = u[p]
+        l_mixed = w * l_p + (1 - w) * logits[q]
+        u_mixed = w * u_p + (1 - w) * u[q]
+        near = F.mse_loss(logits, l_p) + FEATURE_WEIGHT * F.mse_loss(z, u_p)
         mixed = F.mse_loss(logits, l_mixed) + FEATURE_WEIGHT * F.mse_loss(z, u_mixed)
         risk = s.risk(logits)
         return penalized(risk, risk.detach().clamp_max(1.0), w * near + (1 - w) * mixed)

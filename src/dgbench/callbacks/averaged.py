@@ -1,5 +1,6 @@
-"""Score averaged weights, while the live ones are trained; :mod:`dgbench.callbacks.averaging` says
-what is averaged.
+"""Score averaged weights, while the live ones are trained.
+
+:mod:`dgbench.callbacks.averaging` says what is averaged.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
 from dgbench.batches import EnvBatch
-from dgbench.callbacks.averaging import Rule
+from dgbench.callbacks.averaging import AveragingRule
 from dgbench.containers import renew_statistics
 
 
@@ -23,14 +24,14 @@ class AveragedScores(pl.Callback):
     """Scores averaged weights, while the live ones are trained.
 
     It must come after every callback that reads weights at the end of a validation: there it puts
-    the live ones back.
-    A rule that is ``final_only`` needs one more ``trainer.validate`` after training.
+    the live ones back. A rule that is ``final_only`` needs one more ``trainer.validate`` after
+    training.
 
     Args:
         rule: what is averaged.
     """
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: AveragingRule) -> None:
         self.rule = rule
         self._restored: dict[str, Any] | None = None
         self._live: dict[str, Tensor] = {}
@@ -46,9 +47,8 @@ class AveragedScores(pl.Callback):
         if self._restored is None:
             self.rule.begin(_buffers(pl_module))
         else:
-            self.rule.load_state_dict(
-                pl_module.transfer_batch_to_device(self._restored, pl_module.device, 0)
-            )
+            state = pl_module.transfer_batch_to_device(self._restored, pl_module.device, 0)
+            self.rule.load_state_dict(state)
         self._restored = None
         trainer.should_stop = trainer.should_stop or self.rule.finished
         self._hook = partial(self._after_step, pl_module)
@@ -103,6 +103,9 @@ def _buffers(module: Any) -> dict[str, Tensor]:
 
 @contextmanager
 def _plain_tensors() -> Iterator[None]:
-    """Make tensors inside changeable in place later, unlike in the inference mode of an evaluation."""
+    """Make tensors inside changeable in place later.
+
+    The inference mode of an evaluation would make tensors that are not.
+    """
     with torch.inference_mode(False), torch.no_grad():
         yield

@@ -1,5 +1,4 @@
-"""Average a model's weights over its training, around any algorithm: EoA's moving average, and
-SWAD.
+"""Average a model's weights over its training, around any algorithm: EoA and SWAD.
 
 A *rule* is pure logic over named tensors; a callback (``averaged.py``) feeds it and scores with
 what it gives. Steps are optimizer updates done, so the first update is step 1.
@@ -27,16 +26,15 @@ from dgbench.errors import ConfigError
 log = logging.getLogger("dgbench")
 
 
-class Rule(Protocol):
+class AveragingRule(Protocol):
     """What is averaged, and when."""
 
     #: evaluations in training judge the live weights, and only the end scores :meth:`result`
     final_only: bool
     finished: bool  #: training may end
-    ends_training: bool  #: whether :attr:`finished` may become true; may be left out, where it may
-    batchnorm_batches: (
-        int  #: forward passes that renew an unfrozen BatchNorm before the final evaluation
-    )
+    ends_training: bool  #: whether :attr:`finished` may become true; left out, it may
+    #: forward passes that renew an unfrozen BatchNorm before the final evaluation
+    batchnorm_batches: int
     #: each minibatch moves the running statistics of :meth:`result`, in place; may be left out
     renews: bool
 
@@ -60,8 +58,9 @@ class Rule(Protocol):
 
 
 class Averaging:
-    """What ``conf/averaging`` names: the rule that
-    :class:`~dgbench.callbacks.averaged.AveragedScores` follows.
+    """What ``conf/averaging`` names: the rule that an averaging follows.
+
+    :class:`~dgbench.callbacks.averaged.AveragedScores` applies it.
 
     Args:
         rule: what is averaged.
@@ -70,10 +69,10 @@ class Averaging:
         ConfigError: it is no rule.
     """
 
-    def __init__(self, rule: Rule) -> None:
-        if lacking := [
-            name for name in ("final_only", "begin", "update", "result") if not hasattr(rule, name)
-        ]:
+    def __init__(self, rule: AveragingRule) -> None:
+        needed = ("final_only", "begin", "update", "result")
+        lacking = [name for name in needed if not hasattr(rule, name)]
+        if lacking:
             raise ConfigError(
                 f"averaging.rule._target_ names a {type(rule).__name__} without {lacking[0]}; "
                 "name a rule of averaging"
@@ -94,16 +93,16 @@ class RunningMean:
     mean: dict[str, Tensor] = field(default_factory=dict)
 
     def add(self, values: Tensors, weight: int = 1) -> None:
-        """Set mean <- (count mean + weight values) / (count + weight); the first values are copied."""
+        """Set mean <- (count mean + weight values) / (count + weight).
+
+        The first values are copied.
+        """
         self.count += weight
         if self.count == weight:
             self.mean = snapshot(values)
         else:
-            torch._foreach_lerp_(
-                list(self.mean.values()),
-                [values[k].detach() for k in self.mean],
-                weight / self.count,
-            )
+            new = [values[name].detach() for name in self.mean]
+            torch._foreach_lerp_(list(self.mean.values()), new, weight / self.count)
 
 
 class MovingAverage:
@@ -133,13 +132,13 @@ class MovingAverage:
     }
 
     def __init__(self, start: int = 100, flavor: str = "state") -> None:
-        offset, self._first_weight = self._FLAVORS[flavor]
-        self._first, self._whole_state, self.renews = (
-            start + offset,
-            flavor != "parameters",
-            flavor == "renewed",
-        )
-        self._mean, self._initial = RunningMean(), dict[str, Tensor]()
+        offset, first_weight = self._FLAVORS[flavor]
+        self._first = start + offset
+        self._first_weight = first_weight
+        self._whole_state = flavor != "parameters"
+        self.renews = flavor == "renewed"
+        self._mean = RunningMean()
+        self._initial: dict[str, Tensor] = {}
 
     def begin(self, buffers: Tensors) -> None:
         self._initial = {} if self._whole_state else snapshot(buffers)
@@ -161,7 +160,8 @@ class MovingAverage:
         return {"mean": vars(self._mean), "initial": self._initial}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._mean, self._initial = RunningMean(**state["mean"]), state["initial"]
+        self._mean = RunningMean(**state["mean"])
+        self._initial = state["initial"]
 
 
 @dataclass(frozen=True)
@@ -178,16 +178,21 @@ class Segment:
 
 
 class Valley:
-    """Mean over the segments that SWAD keeps; until one is added, those of the segment where the
-    loss converged.
+    """Mean over the segments that SWAD keeps.
+
+    Until one is added it is that of the segment where the loss converged.
     """
 
     def __init__(self, base: Segment) -> None:
-        self.base, self.mean, self.start, self.end = base, RunningMean(), base.start, base.end
+        self.base = base
+        self.mean = RunningMean()
+        self.start = base.start
+        self.end = base.end
 
     def add(self, segment: Segment, start: int | None = None) -> None:
-        """Add one more segment to the mean; the first one says where the average starts, unless
-        ``start`` does.
+        """Add one more segment to the mean.
+
+        The first one says where the average starts, unless ``start`` does.
         """
         if self.mean.count == 0:
             self.start = segment.start if start is None else start
@@ -216,21 +221,18 @@ class Valley:
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Valley:
         valley = cls(Segment(**state["base"]))
-        valley.mean, valley.start, valley.end = (
-            RunningMean(**state["mean"]),
-            state["start"],
-            state["end"],
-        )
+        valley.mean = RunningMean(**state["mean"])
+        valley.start = state["start"]
+        valley.end = state["end"]
         return valley
 
 
 class Swad:
-    """Stochastic weight averaging densely (Cha et al., 2021), as its code decides: segments may
-    count twice.
+    """Stochastic weight averaging densely (Cha et al., 2021), as its code decides.
 
-    Segments are the evaluations of ``conf/averaging/swad.yaml``, which says what each argument
-    means. The tolerance is (1 + ``tolerance_ratio``) times the mean loss of the segments of
-    convergence.
+    Segments may count twice, as there. They are the evaluations of ``conf/averaging/swad.yaml``,
+    which says what each argument means. The tolerance is (1 + ``tolerance_ratio``) times the mean
+    loss of the segments of convergence.
     """
 
     #: evaluations in training judge the live weights; only the end scores :meth:`result`
@@ -244,10 +246,14 @@ class Swad:
         tolerance_ratio: float = 0.3,
         batchnorm_batches: int = 500,
     ) -> None:
-        self.n_converge, self.n_tolerance, self.ratio = n_converge, n_tolerance, tolerance_ratio
+        self.n_converge = n_converge
+        self.n_tolerance = n_tolerance
+        self.ratio = tolerance_ratio
         self.batchnorm_batches = batchnorm_batches
         self.finished = False  #: the valley is left, so training may end
-        self._open, self._start, self._buffers = RunningMean(), 0, dict[str, Tensor]()
+        self._open = RunningMean()
+        self._start = 0
+        self._buffers: dict[str, Tensor] = {}
         self.recent: list[Segment] = []
         self._valley: Valley | None = None
         self._tolerance = math.inf
@@ -262,11 +268,11 @@ class Swad:
 
     def evaluated(self, step: int, loss: float, buffers: Tensors) -> None:
         """Close the open segment with an evaluation of the live weights."""
-        if self._open.count:
-            self.add(
-                Segment(self._open.mean, self._buffers, self._start, step, self._open.count, loss)
-            )
-            self._open, self._buffers = RunningMean(), snapshot(buffers)
+        count = self._open.count
+        if count:
+            self.add(Segment(self._open.mean, self._buffers, self._start, step, count, loss))
+            self._open = RunningMean()
+            self._buffers = snapshot(buffers)
 
     def add(self, segment: Segment) -> None:
         """Decide with one more segment whether the valley begins, continues or has been left."""
@@ -285,25 +291,32 @@ class Swad:
             self._valley.add(window[0])
 
     def _look_for_valley(self) -> None:
-        window, surplus = self.recent[-self.n_converge :], self.n_tolerance - self.n_converge
+        """Begin the valley if the loss has converged, with the segments that lie in it by now."""
+        window = self.recent[-self.n_converge :]
         if len(window) < self.n_converge or window[0].loss > _lowest(window):
             return
         self._valley = Valley(window[0])
         self._tolerance = (1 + self.ratio) * math.fsum(s.loss for s in window) / len(window)
-        if surplus < 0:
-            inside = window[1 : 1 - surplus]
-        elif surplus > 0:
-            before = self.recent[-self.n_tolerance :][: surplus + 1]
-            above = [i for i, s in enumerate(before) if s.loss > self._tolerance]
-            # the first one inside is skipped, as in the reference
-            inside = before[above[-1] + 2 if above else 1 :]
-        else:
-            inside = []
-        for segment in inside:
+        for segment in self._inside(window):
             self._valley.add(segment)
 
+    def _inside(self, window: Sequence[Segment]) -> Sequence[Segment]:
+        """List the segments that lie in the valley when the loss of ``window`` has converged."""
+        surplus = self.n_tolerance - self.n_converge
+        if surplus == 0:
+            return []
+        if surplus < 0:
+            return window[1 : 1 - surplus]
+        before = self.recent[-self.n_tolerance :][: surplus + 1]
+        above = [i for i, segment in enumerate(before) if segment.loss > self._tolerance]
+        # the first one inside is skipped, as in the reference
+        return before[above[-1] + 2 :] if above else before[1:]
+
     def average(self) -> Segment | None:
-        """Compute what SWAD would return if training ended now; None before the first evaluation."""
+        """Compute what SWAD would return if training ended now.
+
+        It is None before the first evaluation.
+        """
         if self._valley is None:
             return self.recent[-1] if self.recent else None
         valley = self._valley.copy()
@@ -336,15 +349,11 @@ class Swad:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.finished, self._start, self._buffers = (
-            state["finished"],
-            state["start"],
-            state["buffers"],
-        )
-        self._open, self.recent = (
-            RunningMean(**state["open"]),
-            [Segment(**segment) for segment in state["recent"]],
-        )
+        self.finished = state["finished"]
+        self._start = state["start"]
+        self._buffers = state["buffers"]
+        self._open = RunningMean(**state["open"])
+        self.recent = [Segment(**segment) for segment in state["recent"]]
         self._valley = state["valley"] and Valley.restored(state["valley"])
         self._tolerance = state["tolerance"]
 

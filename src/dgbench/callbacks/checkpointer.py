@@ -1,5 +1,6 @@
-"""Checkpoints by time: the last state of a group, to continue from, and each run's weights at its
-best evaluation.
+"""Checkpoints by time: the last state of a group, and each run's weights at its best.
+
+The former is to continue from, the latter are those of the best evaluation.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ class Checkpointer(pl.Callback):
     _written: float = field(default_factory=time.monotonic, init=False)
     # best weights not on disk yet
     _pending: dict[int, Mapping[str, Any]] = field(default_factory=dict, init=False)
-    _stopped_by: str = field(default="", init=False)  # what asked to end; empty while nothing has
+    _stopped_by: str = field(default="", init=False)  # what asked to end; "" while nothing has
     # of signals, as they were before training
     _handlers: dict[int, Any] = field(default_factory=dict, init=False)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        self._written, self.saved = time.monotonic(), pl_module.steps_done
+        self._written = time.monotonic()
+        self.saved = pl_module.steps_done
         if threading.current_thread() is threading.main_thread():
             for number in STOPS:
-                if (
-                    number != signal.SIGUSR1 or signal.getsignal(number) is signal.SIG_DFL
-                ):  # else a launcher's own
+                is_launchers = signal.getsignal(number) is not signal.SIG_DFL
+                if number != signal.SIGUSR1 or not is_launchers:
                     self._handlers[number] = signal.signal(number, self._interrupt)
 
     def _interrupt(self, number: int, _: object) -> None:
@@ -70,11 +71,8 @@ class Checkpointer(pl.Callback):
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         step = pl_module.steps_done
-        if (
-            step % self.settings.eval_every == 0
-            or step >= self.settings.steps
-            or trainer.should_stop
-        ):
+        is_evaluated = step % self.settings.eval_every == 0 or step >= self.settings.steps
+        if is_evaluated or trainer.should_stop:
             return  # an evaluation comes first, or it would be left out after a resume
         if self._stopped_by or self._due():
             self.write(trainer, pl_module)
@@ -108,9 +106,8 @@ class Checkpointer(pl.Callback):
 
     def _give_back_signals(self) -> None:
         for number, handler in self._handlers.items():
-            if (
-                signal.getsignal(number) == self._interrupt
-            ):  # Lightning may have put back what was before its own
+            # Lightning may have put back what was before its own
+            if signal.getsignal(number) == self._interrupt:
                 signal.signal(number, handler)
         self._handlers = {}
 
@@ -126,7 +123,8 @@ class Checkpointer(pl.Callback):
         begun = time.monotonic()
         self._write_best()
         self.save(trainer, pl_module)
-        self._written, self.saved = time.monotonic(), pl_module.steps_done
+        self._written = time.monotonic()
+        self.saved = pl_module.steps_done
         self.seconds_written += self._written - begun
 
     def _write_best(self) -> None:

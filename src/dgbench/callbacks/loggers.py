@@ -1,7 +1,7 @@
-"""Log the metrics of runs, never in the way of training: the contract, TensorBoard, and any
-Lightning logger.
+"""Log the metrics of runs, never in the way of training.
 
-The names of what is logged are the same in all of them, see docs/how_to/loggers.md.
+Here are the contract, TensorBoard, and any Lightning logger. The names of what is logged are the
+same in all of these, see docs/how_to/loggers.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RunLog:
         """Take note of a line that it holds from an earlier command."""
 
     def round_ends(self) -> None:
-        """Take note that the run has logged all that there was up to an evaluation or a checkpoint."""
+        """Take note that the run has logged all up to an evaluation or a checkpoint."""
 
     def finish(self, failed: bool = False) -> None:
         """Close it."""
@@ -76,8 +76,9 @@ class MetricsLogger:
         return False
 
     def knows(self, folder: Path) -> bool:
-        """Return whether it has all of the run of this folder, or takes only what is trained from
-        now on.
+        """Return whether it has all of the run of this folder.
+
+        If not, it takes only what is trained from now on.
         """
         return True
 
@@ -97,8 +98,9 @@ class CsvLog(MetricsLogger):
 
 @dataclass
 class Guard:
-    """Calls what may fail, so that training continues; after the first failure, which is logged,
-    nothing more.
+    """Calls what may fail, so that training continues.
+
+    The first failure is logged, and nothing is called after it.
     """
 
     name: str  #: what is off then
@@ -108,7 +110,8 @@ class Guard:
     on_failure: Callable[[], bool] = lambda: False
     off: bool = False
 
-    def __call__(self, call: Callable[[], Any]) -> None:
+    def attempt(self, call: Callable[[], Any]) -> None:
+        """Call a function, unless an earlier one has failed."""
         if self.off:
             return
         try:
@@ -126,13 +129,15 @@ class Guard:
 
 
 def error_values(rows: Sequence[Row]) -> dict[str, float]:
-    """Collect the errors of one evaluation by name: each row's, and means over training and
-    held-out environments.
+    """Collect the errors of one evaluation by name.
+
+    These are the error of each row, and means over training and held-out environments.
     """
     values = {f"{ERRORS}{row.subset}/{row.env}": row.error for row in rows}
     for name, held_out, subset in (("training_val", False, "val"), ("held_out", True, "test")):
         errors = [row.error for row in rows if row.subset == subset and row.held_out == held_out]
-        values |= {f"{ERRORS}{name}": sum(errors) / len(errors)} if errors else {}
+        if errors:
+            values[f"{ERRORS}{name}"] = sum(errors) / len(errors)
     return values
 
 
@@ -158,47 +163,46 @@ class LightningLog(MetricsLogger):
     def __init__(self, make: Callable[..., Logger], name: str) -> None:
         self.make = make
         self.label = name
-        self.safely = Guard(name)
+        self.guard = Guard(name)
 
     def open(self, run: RunInfo, anew: bool = False) -> RunLog:
         return _LightningRun(self, run)
 
     def place(self, run: RunInfo) -> dict[str, Any]:
         """Return the logger's arguments that differ from run to run."""
-        takes = "save_dir" in inspect.signature(self.make).parameters
-        arguments = getattr(self.make, "keywords", {})
-        return (
-            {"save_dir": str(run.folder / "logger")}
-            if takes and "save_dir" not in arguments
-            else {}
-        )
+        given = getattr(self.make, "keywords", {})
+        if "save_dir" in given or "save_dir" not in inspect.signature(self.make).parameters:
+            return {}
+        return {"save_dir": str(run.folder / "logger")}
 
 
 class _LightningRun(RunLog):
     """A run of a :class:`LightningLog`."""
 
     def __init__(self, log_of: LightningLog, run: RunInfo) -> None:
-        self._safely = log_of.safely
+        self._guard = log_of.guard
         self._logger: Any = None
 
         def open_logger() -> None:
             self._logger = log_of.make(**log_of.place(run))
             self._logger.log_hyperparams(dict(run.config))
 
-        self._safely(open_logger)
+        self._guard.attempt(open_logger)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._safely(lambda: self._logger.log_metrics(dict(values), step=step))
+        self._guard.attempt(lambda: self._logger.log_metrics(dict(values), step=step))
 
     def finish(self, failed: bool = False) -> None:
         if self._logger is not None:
-            self._safely(lambda: self._logger.finalize("failed" if failed else "success"))
+            status = "failed" if failed else "success"
+            self._guard.attempt(lambda: self._logger.finalize(status))
         self._logger = None
 
 
 class TensorBoardLog(LightningLog):
-    """TensorBoard event files in ``tensorboard`` of each run's folder, written anew when a run
-    resumes.
+    """TensorBoard event files in ``tensorboard`` of each run's folder.
+
+    They are written anew when a run resumes.
 
     Raises:
         ConfigError: TensorBoard is not installed.
@@ -217,10 +221,12 @@ class TensorBoardLog(LightningLog):
         return (folder / "tensorboard").is_dir()
 
     def open(self, run: RunInfo, anew: bool = False) -> RunLog:
-        """Start new event files, since steps cannot be removed from old ones; all is to be written
-        again.
+        """Start new event files, since steps cannot be removed from old ones.
+
+        All is to be written again.
         """
-        self.safely(lambda: shutil.rmtree(run.folder / "tensorboard", ignore_errors=True))
+        folder = run.folder / "tensorboard"
+        self.guard.attempt(lambda: shutil.rmtree(folder, ignore_errors=True))
         opened = super().open(run)
         opened.continues = False
         return opened
@@ -242,8 +248,9 @@ def _tensorboard_logger(**arguments: Any) -> Logger:
 
 
 def build_logger(config: Any) -> MetricsLogger | None:
-    """Build what ``config["logger"]`` names: one of dgbench's loggers, or a Lightning logger of the
-    user's own.
+    """Build what ``config["logger"]`` names, or return None if it names nothing.
+
+    It is one of dgbench's loggers, or a Lightning logger of the user's own.
 
     Raises:
         ConfigError: it cannot be imported or built, or is no logger.
@@ -260,9 +267,8 @@ def build_logger(config: Any) -> MetricsLogger | None:
             raise ConfigError(
                 f"logger._target_={target} cannot be used: {error}; correct its arguments"
             ) from error
-        return LightningLog(
-            build({"logger": {**config["logger"], "_partial_": True}}, "logger"), target
-        )
+        partial = {**config["logger"], "_partial_": True}
+        return LightningLog(build({"logger": partial}, "logger"), target)
     built = build(config, "logger")
     if not isinstance(built, MetricsLogger):
         raise ConfigError(
@@ -272,8 +278,7 @@ def build_logger(config: Any) -> MetricsLogger | None:
 
 
 def _is_lightning_logger(kind: type) -> bool:
-    from pytorch_lightning.loggers import (
-        Logger,
-    )  # seconds, which whoever names such a class has spent
+    # this import takes seconds, which whoever names such a class has spent
+    from pytorch_lightning.loggers import Logger
 
     return issubclass(kind, Logger)

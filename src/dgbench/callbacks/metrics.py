@@ -1,5 +1,6 @@
-"""Gather loss, penalties, learning rates, speed and errors of each run, for its ``metrics.csv`` and
-for a logger.
+"""Gather loss, penalties, learning rates, speed and errors of each run.
+
+They are for its ``metrics.csv`` and for a logger.
 """
 
 from __future__ import annotations
@@ -38,35 +39,35 @@ class RunMetrics:
     """
 
     run: RunInfo  #: whose metrics
-    #: shows lines while the run trains; None where it is shown at its end
+    #: shows lines while the run trains; None: it is shown at its end
     live: MetricsLogger | None
-    safely: Guard  #: guards the file; shared by the runs of a job
+    guard: Guard  #: guards the file; shared by the runs of a job
     _log: RunLog | None = field(default=None, init=False)
     _waiting: Lines = field(default_factory=dict, init=False)
     _shown: set[tuple[int, frozenset[str]]] = field(default_factory=set, init=False)
 
     def begin(self, step: int) -> None:
-        """Continue after ``step`` optimizer steps, or start with 0; the rows of the run end there."""
+        """Continue after ``step`` optimizer steps, or start with 0.
+
+        The rows of the run end there.
+        """
         before: Lines = {}
-        kept: Lines = {}
+        remaining: Lines = {}
+        file = self.run.folder / METRICS_FILE
 
         def cut() -> None:
-            before.update(read_metrics(self.run.folder / METRICS_FILE))
-            kept.update(
-                with_errors(
-                    {done: values for done, values in before.items() if done <= step},
-                    self.run.folder,
-                )
-            )
-            write_metrics(self.run.folder / METRICS_FILE, kept)
+            before.update(read_metrics(file))
+            up_to_step = {done: values for done, values in before.items() if done <= step}
+            remaining.update(with_errors(up_to_step, self.run.folder))
+            write_metrics(file, remaining)
 
-        self.safely(cut)
+        self.guard.attempt(cut)
         if self.live is None:
             return
         self._log = self.live.open(self.run)
         if self._log.continues:
             self._shown = {(done, frozenset(values)) for done, values in before.items()}
-        for done, values in kept.items():
+        for done, values in remaining.items():
             if self._log.continues:
                 self._log.skip(done, values)
             else:
@@ -82,9 +83,10 @@ class RunMetrics:
 
     def save(self) -> None:
         """Append what was logged to ``metrics.csv``, and hand it on to the logger."""
-        lines, self._waiting = self._waiting, {}
+        lines = self._waiting
+        self._waiting = {}
         if lines:
-            self.safely(lambda: append_metrics(self.run.folder / METRICS_FILE, lines))
+            self.guard.attempt(lambda: append_metrics(self.run.folder / METRICS_FILE, lines))
         if self._log is None:
             return
         for step, values in lines.items():
@@ -101,18 +103,18 @@ class RunMetrics:
 
 
 def with_errors(lines: Lines, folder: Path) -> Lines:
-    """Replace the errors in the lines of a run by those of its rows, and add those recorded without
-    a logger.
+    """Replace the errors in the lines of a run by those of its rows.
+
+    Errors that were recorded without a logger are added.
 
     Raises:
         OSError: the rows cannot be read.
     """
     file = folder / ROW_FILE
     rows = [row_of(flat) for flat in read_rows(file)[0]] if file.exists() else []
-    merged = {
-        step: {k: v for k, v in line.items() if not k.startswith(ERRORS)}
-        for step, line in lines.items()
-    }
+    merged = {}
+    for step, line in lines.items():
+        merged[step] = {name: v for name, v in line.items() if not name.startswith(ERRORS)}
     for step, evaluation in groupby(rows, key=lambda row: row.step):
         merged.setdefault(step, {}).update(error_values(list(evaluation)))
     return {step: values for step, values in sorted(merged.items()) if values}
@@ -123,8 +125,8 @@ class TrainingMetrics(pl.Callback):
     """Logs means over the steps since the last line, which a checkpoint takes along.
 
     Speed is that of the steps, with the gathering of their minibatches; evaluations and checkpoints
-    are left out. All runs of a stack take their steps at once, each of them at this speed. It must
-    stand before the callback that writes checkpoints, and after the one that records rows.
+    are left out. All runs of a stack take their steps at once, each at this speed. The callback
+    must stand before the one that writes checkpoints, and after the one that records rows.
     """
 
     #: in the order of the module; None for a run that is complete and computed once more beside
@@ -132,10 +134,10 @@ class TrainingMetrics(pl.Callback):
     runs: Sequence[RunMetrics | None]
     #: ``log_every`` steps are between two lines, and the last step has one, too
     settings: TrainerSettings
-    safely: Guard  #: guards the reading of values
+    guard: Guard  #: guards the reading of values
     writing: Callable[[], float]  #: seconds spent on checkpoints so far
     # (2, R) each, sum and number of what steps logged
-    _totals: dict[str, NDArray[np.float64]] = field(init=False)
+    _totals: defaultdict[str, NDArray[np.float64]] = field(init=False)
     _n: int = field(default=0, init=False)  # steps since the last line
     _seconds: float = field(default=0.0, init=False)  # what they took
     _begun: float = field(default=0.0, init=False)
@@ -146,31 +148,31 @@ class TrainingMetrics(pl.Callback):
     def __post_init__(self) -> None:
         self._totals = defaultdict(lambda: np.zeros((2, len(self.runs))))
 
-    # ---- what a checkpoint takes along
-    # --------------------------------------------------------------------------
+    # ---- what a checkpoint takes along -----------------------------------------------------------
 
     def state(self, i: int) -> dict[str, Any]:
         """Return what run ``i`` has logged since its last line."""
-        means = {
-            name: [float(sums[i]), int(counts[i])] for name, (sums, counts) in self._totals.items()
-        }
-        return {"sums": means, "steps": self._n, "seconds": self._seconds}
+        totals = {}
+        for name, (sums, counts) in self._totals.items():
+            totals[name] = [float(sums[i]), int(counts[i])]
+        return {"sums": totals, "steps": self._n, "seconds": self._seconds}
 
     def load_states(self, states: Sequence[Mapping[str, Any] | None]) -> None:
-        """Continue from the :meth:`state` of each run; None where it was trained without a logger."""
+        """Continue from the :meth:`state` of each run; None for one trained without a logger."""
         for i, state in enumerate(states):
-            for name, total_and_count in (state or {"sums": {}})["sums"].items():
-                self._totals[name][:, i] = total_and_count
-            if state:
-                self._n, self._seconds = state["steps"], state["seconds"]
+            if not state:
+                continue
+            for name, sum_and_count in state["sums"].items():
+                self._totals[name][:, i] = sum_and_count
+            self._n = state["steps"]
+            self._seconds = state["seconds"]
 
     def save(self) -> None:
         """Hand on what was logged, of every run that is not complete."""
         for run in self._open_metrics():
             run.save()
 
-    # ---- training
-    # -----------------------------------------------------------------------------------------------
+    # ---- training --------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         pl_module.collects = True
@@ -184,8 +186,8 @@ class TrainingMetrics(pl.Callback):
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         seconds = time.perf_counter() - self._begun - (self.writing() - self._written)
-        self.safely(lambda: self._add(pl_module, batch, seconds, trainer.world_size))
-        pl_module.collects = not self.safely.off
+        self.guard.attempt(lambda: self._add(pl_module, batch, seconds, trainer.world_size))
+        pl_module.collects = not self.guard.off
         self._mark()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -194,13 +196,14 @@ class TrainingMetrics(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self._n:  # an averaging of weights has ended training before its last step
-            self.safely(lambda: self._log(pl_module, pl_module.steps_done))
+            self.guard.attempt(lambda: self._log(pl_module, pl_module.steps_done))
 
     def _mark(self) -> None:
-        self._begun, self._written = time.perf_counter(), self.writing()
+        self._begun = time.perf_counter()
+        self._written = self.writing()
 
     def _add(self, module: Any, batch: Sequence[Any], seconds: float, processes: int) -> None:
-        """Count the steps of some minibatches in, and log a line wherever one is due."""
+        """Count the steps of some minibatches in, and log each line that is due."""
         values: dict[int, list[tuple[str, NDArray[Any]]]] = {}
         for step, name, value in module.take_values():
             values.setdefault(step, []).append((name, value))
@@ -209,21 +212,19 @@ class TrainingMetrics(pl.Callback):
         self._show(module, values.get(module.steps_done - 1, ()))
         for step in range(first, first + len(batch)):
             for name, value in values.get(step, ()):
-                self._totals[name] += value, np.ones(len(self.runs))
+                self._totals[name] += np.stack([value, np.ones(len(self.runs))])
             self._n += 1
             self._seconds += seconds / len(batch)
             if (step + 1) % self.settings.log_every == 0 or step + 1 == self.settings.steps:
                 self._log(module, step + 1)
 
     def _show(self, module: Any, values: Sequence[tuple[str, NDArray[Any]]]) -> None:
-        """Show other callbacks the last step: for a stack means over its runs, and learning rates
-        of its first.
+        """Show the last step to other callbacks.
+
+        Of a stack they see means over its runs, and the learning rates of its first.
         """
         last = {f"train/{name}": float(np.mean(value)) for name, value in values}
-        rates = {
-            f"lr/{name}": rate
-            for name, rate in module.learning_rates(0, module.steps_done - 1).items()
-        }
+        rates = _learning_rates(module, 0, module.steps_done - 1)
         module.log_dict({**last, **rates}, logger=False)
 
     def _log(self, module: Any, step: int) -> None:
@@ -232,18 +233,19 @@ class TrainingMetrics(pl.Callback):
         for i, run in enumerate(self.runs):
             if run is None or i in module.diverged:
                 continue
-            totals = self._totals.items()
-            means = {
-                f"train/{name}": float(sums[i] / counts[i])
-                for name, (sums, counts) in totals
-                if counts[i]
-            }
-            rates = {
-                f"lr/{name}": rate for name, rate in module.learning_rates(i, step - 1).items()
-            }
-            run.log(step, {**means, **rates, **common})
+            means = {}
+            for name, (sums, counts) in self._totals.items():
+                if counts[i]:
+                    means[f"train/{name}"] = float(sums[i] / counts[i])
+            run.log(step, {**means, **_learning_rates(module, i, step - 1), **common})
         self._totals.clear()
-        self._n, self._seconds = 0, 0.0
+        self._n = 0
+        self._seconds = 0.0
 
     def _open_metrics(self) -> list[RunMetrics]:
         return [run for run in self.runs if run is not None]
+
+
+def _learning_rates(module: Any, i: int, step: int) -> dict[str, float]:
+    """Return the learning rates of run ``i`` in a step by the names that are logged."""
+    return {f"lr/{name}": rate for name, rate in module.learning_rates(i, step).items()}

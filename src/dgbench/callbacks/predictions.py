@@ -1,11 +1,11 @@
-"""Write what every run predicts for every image that it is evaluated on, some thousand lines at a
-time.
+"""Write what every run predicts for every image that it is evaluated on.
+
+Some thousand lines are written at a time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,12 +26,12 @@ from dgbench.records.predictions import ATTRIBUTE, TOP, schema, seal_parquet
 log = logging.getLogger(__name__)
 #: columns with few different values
 CODED = ("eval_set", "env", "subset", "label", "predicted", "top.list.element")
-# lines kept until they are written; a file of many small pieces would be twice as large
-GROUP = 4096
+# lines that wait until they are written; a file of many small pieces would be twice as large
+LINES_AT_ONCE = 4096
 
 
 @dataclass
-class PredictedRun:
+class PredictionTarget:
     """Where the predictions of one run go."""
 
     #: its path; None for a run that is complete and computed once more beside others
@@ -44,21 +44,23 @@ class PredictedRun:
     places: dict[str, list[tuple[str | None, str | None]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        alone: dict[str, list[tuple[str | None, str | None]]] = defaultdict(list)
+        self.places = {}
         for recipe in self.recipes:
             for name in recipe.mixture:
-                alone[name] += [(recipe.env, recipe.subset)] if len(recipe.mixture) == 1 else []
-        self.places = {
-            name: list(dict.fromkeys(places)) or [(None, None)] for name, places in alone.items()
-        }
+                places = self.places.setdefault(name, [])
+                place = (recipe.env, recipe.subset)
+                if len(recipe.mixture) == 1 and place not in places:
+                    places.append(place)
+        for places in self.places.values():
+            if not places:  # it only goes into mixtures
+                places.append((None, None))
 
 
-class Predictions(pl.Callback):
-    """Writes one file per run at the last evaluation, or at each that is the best so far on
-    ``val``.
+class PredictionWriter(pl.Callback):
+    """Writes one file per run at the last evaluation, or at each that is the best so far.
 
-    A file has its name once the evaluation is over. It must come after the recorder, which says who
-    improved.
+    The best is that on ``val``. A file has its name once the evaluation is over. The callback must
+    come after the recorder, which says who improved.
 
     Args:
         runs: in the order of the module.
@@ -66,9 +68,11 @@ class Predictions(pl.Callback):
         recorder: of the rows.
     """
 
-    def __init__(self, runs: Sequence[PredictedRun], which: str, recorder: Recorder) -> None:
-        self.runs, self.which, self.recorder = list(runs), which, recorder
-        #: the file of each run, of earlier starts included; None where there is none yet
+    def __init__(self, runs: Sequence[PredictionTarget], which: str, recorder: Recorder) -> None:
+        self.runs = list(runs)
+        self.which = which
+        self.recorder = recorder
+        #: the file of each run, of earlier starts included; None if there is none yet
         self.written: list[Checksum | None] = [None] * len(self.runs)
         self._open: dict[int, PredictionLines] = {}
 
@@ -102,11 +106,9 @@ class Predictions(pl.Callback):
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         pl_module.gives_logits = False
         for i in list(self._open):
-            keep = i not in pl_module.diverged and (
-                self.which == "last" or i in self.recorder.improved
-            )
             lines = self._open.pop(i)
-            if keep:
+            is_wanted = self.which == "last" or i in self.recorder.improved
+            if is_wanted and i not in pl_module.diverged:
                 self.written[i] = lines.finish()
             else:
                 lines.discard()
@@ -118,11 +120,8 @@ class Predictions(pl.Callback):
             if run.file is None or (checksum and checksum.begins(run.file)):
                 continue
             run.file.unlink(missing_ok=True)
-            if (
-                self.which == "best"
-                and not self.recorder.final_only
-                and i not in pl_module.diverged
-            ):
+            recorded = self.which == "best" and not self.recorder.final_only
+            if recorded and i not in pl_module.diverged:
                 log.warning(
                     (
                         "%s: the best evaluation was made before predictions were asked "
@@ -140,8 +139,9 @@ class Predictions(pl.Callback):
 def columns_of(
     batch: EvalBatch, logits: Tensor, environments: Environments
 ) -> list[dict[str, Any]]:
-    """Build the columns that need images, for each run; names, labels and attributes are shared by
-    all of them.
+    """Build the columns that need images, for each run.
+
+    Names, labels and attributes are shared by all runs.
 
     Args:
         batch: n images.
@@ -151,41 +151,45 @@ def columns_of(
     import pyarrow as pa
 
     assert batch.positions is not None
-    n, k = len(batch.y), min(TOP, logits.shape[2])
+    n = len(batch.y)
+    k = min(TOP, logits.shape[2])
     # argmax decides, as in the counted errors; the order of equal logits is not that of a sort
     # everywhere
     predicted = logits.argmax(2).cpu().numpy()
     best = logits.sort(dim=2, descending=True, stable=True).indices[:, :, :k]
     probability = logits.double().softmax(2).gather(2, best).float().cpu().numpy()
-    top, positions = best.cpu().numpy(), batch.positions.cpu().numpy()
+    top = best.cpu().numpy()
+    positions = batch.positions.cpu().numpy()
     ends = pa.array(np.arange(0, n * k + 1, k, dtype=np.int32))
-    attributes = environments.catalog.attributes_at(positions)
     shared = {
         "image": pa.array(environments.catalog.names_at(positions), pa.string()),
         "label": batch.y.cpu().numpy(),
-        **{
-            ATTRIBUTE + name: pa.array(values).dictionary_encode()
-            for name, values in attributes.items()
-        },
     }
-    return [
-        {
-            **shared,
+    for name, values in environments.catalog.attributes_at(positions).items():
+        shared[ATTRIBUTE + name] = pa.array(values).dictionary_encode()
+    columns = []
+    for i in range(len(logits)):
+        of_run = {
             "predicted": predicted[i],
             "top": (ends, top[i]),
             "probability": (ends, probability[i]),
         }
-        for i in range(len(logits))
-    ]
+        columns.append({**shared, **of_run})
+    return columns
 
 
 class PredictionLines:
-    """The lines of the file of a run, written some thousand at a time; ``attributes`` are names of
-    further columns.
+    """The lines of the file of a run, written some thousand at a time.
+
+    Args:
+        run: whose file.
+        step: of the evaluation.
+        evaluation: ``last`` or ``best``.
+        attributes: names of further columns.
     """
 
     def __init__(
-        self, run: PredictedRun, step: int, evaluation: str, attributes: Sequence[str]
+        self, run: PredictionTarget, step: int, evaluation: str, attributes: Sequence[str]
     ) -> None:
         import pyarrow.parquet as pq
 
@@ -194,11 +198,9 @@ class PredictionLines:
             {"env": r.env, "subset": r.subset, "mixture": dict(r.mixture)} for r in run.recipes
         ]
         about = {**run.about, "step": step, "evaluation": evaluation, "recipes": recipes}
-        self._places, self._schema, self._file = (
-            run.places,
-            schema(about, attributes),
-            WholeFile(run.file),
-        )
+        self._places = run.places
+        self._schema = schema(about, attributes)
+        self._file = WholeFile(run.file)
         # names of images are sorted mostly, so the end of each is enough; probabilities differ in
         # their last bytes
         self._writer: Any = pq.ParquetWriter(
@@ -215,20 +217,18 @@ class PredictionLines:
         self._waiting: list[Any] = []
 
     def add(self, eval_set: str, shared: Mapping[str, Any]) -> None:
-        """Add the lines of a batch, once per environment and subset that its eval set is; skip sets
-        of other runs.
+        """Add the lines of a batch, once per environment and subset that its eval set is.
+
+        Sets of other runs are skipped.
         """
         import pyarrow as pa
 
         n = len(shared["label"])
         for env, subset in self._places.get(eval_set, ()):
             columns = {**shared, "eval_set": eval_set, "env": env, "subset": subset}
-            arrays = [
-                _array(columns[name], self._schema.field(name).type, n)
-                for name in self._schema.names
-            ]
+            arrays = [_array(columns[field.name], field.type, n) for field in self._schema]
             self._waiting.append(pa.record_batch(arrays, schema=self._schema))
-            if sum(map(len, self._waiting)) >= GROUP:
+            if sum(map(len, self._waiting)) >= LINES_AT_ONCE:
                 self._write()
 
     def finish(self) -> Checksum:

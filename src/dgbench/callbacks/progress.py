@@ -1,4 +1,6 @@
-"""Show how far training is: on the terminal, and in ``progress.json`` of every run folder for
+"""Show how far training is.
+
+It is shown on the terminal, and written to ``progress.json`` of every run folder for
 ``report=status``.
 """
 
@@ -17,21 +19,23 @@ from tqdm.auto import tqdm
 
 from dgbench.records.status import Beat, roughly, write_beat
 
-FIRST_SECONDS, LINE_SECONDS = 3.0, 15.0  # of training before the first line, and between two
+FIRST_SECONDS = 3.0  # of training before the first line
+LINE_SECONDS = 15.0  # between two lines
 SCORE_SECONDS = 2.0  # of scoring before it is named
 _IN_NOTEBOOK = tqdm.__mro__[1].__module__ == "tqdm.notebook"  # and ipywidgets can show a bar there
 
 
 class StudyProgress(pl.Callback):
-    """One bar for a whole command on a terminal or in a notebook, a line every few seconds in a log
-    file.
+    """One bar for a whole command, or in a log file a line every few seconds.
 
-    Both begin with the runs that are over of those planned, as ``erm 2/5``; a run is a fold of a
-    study.
+    The bar is for a terminal or a notebook. Both begin with the runs that are over of those
+    planned, as ``erm 2/5``; a run is a fold of a study.
     """
 
     def __init__(self, runs: int, steps: int, label: str) -> None:
-        self.runs, self.steps, self.label = runs, steps, label
+        self.runs = runs
+        self.steps = steps
+        self.label = label
         self.done = 0
         self._bar_shown = sys.stderr.isatty() or _IN_NOTEBOOK
         bar = "{bar}" if _IN_NOTEBOOK else "{bar:20}"
@@ -50,13 +54,17 @@ class StudyProgress(pl.Callback):
 
     def begin(self, title: str, together: int = 1) -> None:
         """Show that a run begins, or several that train together."""
-        self._title, self._together = title, together
+        self._title = title
+        self._together = together
         self._bar.set_description_str(f"{self._counted()}: {title}")
         if together > 1 and not self._bar_shown:
             self._say(f"{self._counted()}: {title}")
 
     def end(self, title: str, note: str) -> None:
-        """Count a run as over, whether it was trained to its end now or not, and show a note on it."""
+        """Count a run as over, and show a note on it.
+
+        It may have been trained to its end now or before.
+        """
         self.done += 1
         self._bar.update(self.done * self.steps - self._bar.n)
         self._say(f"{self._counted()}: {title} {note}")
@@ -81,9 +89,8 @@ class StudyProgress(pl.Callback):
         now = time.monotonic()
         if not self._bar_shown and now - self._spoke > LINE_SECONDS:
             step = f"step {pl_module.steps_done} of {self.steps}"
-            self._say(
-                f"{self._counted()}: {self._title}, {step}, {self._pace(pl_module.steps_done, now)}"
-            )
+            pace = self._pace(pl_module.steps_done, now)
+            self._say(f"{self._counted()}: {self._title}, {step}, {pace}")
         elif self._bar_shown:
             self._bar.set_postfix_str(self._pace(pl_module.steps_done, now), refresh=False)
         self._bar.update(len(batch) * self._together)
@@ -103,8 +110,9 @@ class StudyProgress(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Say how far scoring is, where it takes long."""
-        now, scoring = time.monotonic(), self._scoring
+        """Show how far scoring is if it takes long."""
+        now = time.monotonic()
+        scoring = self._scoring
         scoring.images += len(batch.y)
         seconds = now - scoring.begun
         if seconds < SCORE_SECONDS:
@@ -149,17 +157,17 @@ class StudyProgress(pl.Callback):
         if evaluations and scoring.each is None:
             counted = math.ceil(evaluations)
             noun = "evaluation" if counted == 1 else "evaluations"
-            return (
-                f"{pace}, {roughly(training)} of training left and {counted} {noun}, none timed yet"
-            )
+            left = f"{roughly(training)} of training left"
+            return f"{pace}, {left} and {counted} {noun}, none timed yet"
         scored = evaluations * (scoring.each or 0.0)
         return f"{pace}, {roughly(training + scored)} left"
 
     def _say(self, text: str) -> None:
         self._spoke = time.monotonic()
-        self._bar.write(text, file=sys.stderr) if self._bar_shown else print(
-            text, file=sys.stderr, flush=True
-        )
+        if self._bar_shown:
+            self._bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
 
 class Scoring:
@@ -185,7 +193,9 @@ class Scoring:
 
     def begin(self, loaders: Any, now: float) -> None:
         """Begin an evaluation of the eval sets of these loaders."""
-        self.begun, self.images, self.is_named = now, 0, False
+        self.begun = now
+        self.images = 0
+        self.is_named = False
         self._of = sum(len(loader.scored.indices) for loader in loaders or ())
 
     def end(self, now: float) -> None:
@@ -200,7 +210,7 @@ class Scoring:
 
     @property
     def each(self) -> float | None:
-        """Return the seconds of one evaluation; None before the first one is over."""
+        """Return the seconds of one evaluation, or None before the first one is over."""
         return self.seconds / self._count if self._count else None
 
     def evaluations_left(self, runs: int, step: int, steps: int, together: int) -> float:
@@ -220,25 +230,27 @@ class Scoring:
         return in_all - done + in_all * max(0, runs - together) / together
 
 
-SECONDS = 5.0  # least time between two beats
-SHARE = 0.005  # of the time that beats may take, where a stack has very many runs
+BEAT_SECONDS = 5.0  # least time between two beats
+BEAT_SHARE = 0.005  # of the time that beats may take, for a stack of very many runs
 
 
 class Heartbeat(pl.Callback):
-    """Writes how far these runs are (:class:`~dgbench.records.status.Beat`), at most every few
-    seconds.
+    """Writes how far these runs are, at most every few seconds.
 
-    The speed includes evaluations. A full disk stops no training.
+    See :class:`~dgbench.records.status.Beat`. The speed includes evaluations. A full disk stops no
+    training.
     """
 
     def __init__(self, folders: Sequence[Path], steps: int) -> None:
-        self.folders, self.steps = list(folders), steps
+        self.folders = list(folders)
+        self.steps = steps
         self._begun = self._beaten = time.monotonic()
-        self._pause = SECONDS
+        self._pause = BEAT_SECONDS
         self._first = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self._begun, self._first = time.monotonic(), int(pl_module.steps_done)
+        self._begun = time.monotonic()
+        self._first = int(pl_module.steps_done)
         self._beat(pl_module)
 
     def on_train_batch_end(
@@ -269,7 +281,8 @@ class Heartbeat(pl.Callback):
             self._beat(pl_module)
 
     def _beat(self, pl_module: Any) -> None:
-        now, step = time.monotonic(), int(pl_module.steps_done)
+        now = time.monotonic()
+        step = int(pl_module.steps_done)
         trained = step - self._first
         speed = round(trained / (now - self._begun), 3) if trained else None
         beat = Beat(step=step, steps=self.steps, steps_per_s=speed, runs=len(self.folders))
@@ -277,4 +290,4 @@ class Heartbeat(pl.Callback):
             with suppress(OSError):
                 write_beat(folder, beat)
         self._beaten = time.monotonic()
-        self._pause = max(SECONDS, (self._beaten - now) / SHARE)
+        self._pause = max(BEAT_SECONDS, (self._beaten - now) / BEAT_SHARE)

@@ -38,8 +38,9 @@ class RunRecord:
 
 
 class Recorder(pl.Callback):
-    """Counts what is wrong in every eval set, mixes eval sets into environments and appends each
-    run's rows.
+    """Counts what is wrong in every eval set and appends each run's rows.
+
+    Eval sets are mixed into environments.
 
     Args:
         runs: in the order of the module.
@@ -48,19 +49,20 @@ class Recorder(pl.Callback):
             after training is recorded.
         eval_test: ``always``; or ``best``, and ``test`` is recorded only where the error on ``val``
             is the lowest so far and at the last step: all that training-domain validation and
-            oracle selection ask for. The runs of a stack are scored on ``test`` where any of them
-            is at its best.
+            oracle selection ask for. The runs of a stack are scored on ``test`` if any is at its
+            best.
     """
 
     def __init__(
         self, runs: Sequence[RunRecord], final_only: bool = False, eval_test: str = "always"
     ) -> None:
-        self.runs, self.final_only, self.eval_test = list(runs), final_only, eval_test
-        #: the lines of each run so far, of earlier starts included, also where they go to no file
+        self.runs = list(runs)
+        self.final_only = final_only
+        self.eval_test = eval_test
+        #: the lines of each run so far, of earlier starts included, also if they go to no file
         self.written = [Checksum()] * len(self.runs)
-        self.improved: list[
-            int
-        ] = []  #: runs whose validation error was lower than ever at the evaluation just made
+        #: runs whose validation error was lower than ever at the evaluation just made
+        self.improved: list[int] = []
         self.evaluated = -1  #: step of the last evaluation that left rows; -1 before one
         self._lowest = [math.inf] * len(self.runs)
         self._sums: dict[str, dict[str, Any]] = {}
@@ -70,13 +72,12 @@ class Recorder(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.eval_test == "best" or self.final_only:
-            self._needed = {
-                name
-                for run in self.runs
-                for recipe in run.recipes
-                if self._always(recipe, trained_on(run.identity))
-                for name in recipe.mixture
-            }
+            self._needed = set()
+            for run in self.runs:
+                training = trained_on(run.identity)
+                for recipe in run.recipes:
+                    if self._always(recipe, training):
+                        self._needed.update(recipe.mixture)
             trainer.datamodule.wanted = partial(self._is_scored, trainer, pl_module)  # type: ignore[attr-defined]
         if not trainer.is_global_zero:
             return
@@ -86,20 +87,20 @@ class Recorder(pl.Callback):
                 self._lowest[i] = lowest_validation_error(run.file)
 
     def _always(self, recipe: ErrorRecipe, training: Collection[str]) -> bool:
-        """Return whether every evaluation scores a recipe: all but ``test``, or only what
-        ``val/loss`` needs.
+        """Return whether every evaluation scores a recipe.
+
+        It scores all but ``test``, or only what ``val/loss`` needs.
         """
         if self.final_only:
             return recipe.subset == "val" and not recipe.never_trained_on(training)
         return recipe.subset != "test"
 
     def _is_scored(self, trainer: pl.Trainer, pl_module: Any, name: str) -> bool:
-        """Return whether to score the eval set of this name: of ``test`` at the last step and where
-        ``val`` is best.
+        """Return whether to score the eval set of this name.
 
-        This is decided once per evaluation, at the first eval set that only ``test`` needs; ``val``
-        has been scored by then. Where evaluations in training are not recorded, they score only
-        what ``val/loss`` needs.
+        Those of ``test`` are scored at the last step and where ``val`` is best. This is decided
+        once per evaluation, at the first eval set that only ``test`` needs; ``val`` has been scored
+        by then. Evaluations in training that are not recorded score only what ``val/loss`` needs.
         """
         if name in self._needed:
             return True
@@ -109,12 +110,13 @@ class Recorder(pl.Callback):
             return True
         step = int(pl_module.steps_done)
         if self._decided[0] != step:
-            scored = self._rows(pl_module)
-            best = any(
-                at_best(training_validation_error(rows), self._lowest[i]) for i, rows in scored
-            )
+            best = any(self._is_best(i, rows) for i, rows in self._rows(pl_module))
             self._decided = step, best
         return self._decided[1]
+
+    def _is_best(self, i: int, rows: Sequence[Row]) -> bool:
+        """Return whether these rows of run ``i`` have its lowest error on ``val`` so far."""
+        return at_best(training_validation_error(rows), self._lowest[i])
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._sums = defaultdict(lambda: defaultdict(float))
@@ -146,33 +148,29 @@ class Recorder(pl.Callback):
                     raise DivergedError(*pl_module.diverged[i])
                 continue
             if len(self.runs) == 1:  # for what averages weights, which follows one run
-                pl_module.log(
-                    "val/loss",
-                    _over_training_environments(rows, lambda row: row.loss),
-                    logger=False,
-                )
+                loss = _over_training_environments(rows, lambda row: row.loss)
+                pl_module.log("val/loss", loss, logger=False)
             for name, value in error_values(rows).items():
                 values[name].append(value)
             if not (self.final_only and trainer.state.fn == TrainerFn.FITTING):
                 self._record(i, rows, trainer, pl_module)
         # of a stack the means over its runs, for callbacks that read ``trainer.callback_metrics``
-        pl_module.log_dict(
-            {name: sum(errors) / len(errors) for name, errors in values.items()}, logger=False
-        )
+        means = {name: sum(errors) / len(errors) for name, errors in values.items()}
+        pl_module.log_dict(means, logger=False)
 
     def _record(self, i: int, rows: list[Row], trainer: pl.Trainer, pl_module: Any) -> None:
-        run, error = self.runs[i], training_validation_error(rows)
-        if self.eval_test == "best" and not (
-            is_last(trainer, pl_module) or at_best(error, self._lowest[i])
-        ):
-            rows = [row for row in rows if row.subset != "test"]  # scored for other runs
+        run = self.runs[i]
+        error = training_validation_error(rows)
+        if self.eval_test == "best":
+            shows_test = is_last(trainer, pl_module) or at_best(error, self._lowest[i])
+            if not shows_test:
+                rows = [row for row in rows if row.subset != "test"]  # scored for other runs
         if error < self._lowest[i]:
             self._lowest[i] = error
             self.improved.append(i)
         if trainer.is_global_zero:  # the first process of several that train one run
-            if (
-                run.file is not None and trainer.state.fn != TrainerFn.FITTING
-            ):  # in place of those before an early end
+            # after training, in place of those before an early end
+            if run.file is not None and trainer.state.fn != TrainerFn.FITTING:
                 self.written[i] = lines_before(run.file, pl_module.steps_done)
                 keep_beginning(run.file, self.written[i].size)
             self.written[i] += append_rows(run.file, rows)
@@ -182,43 +180,48 @@ class Recorder(pl.Callback):
                 listener(pl_module.steps_done, rows)
 
     def _rows(self, pl_module: Any) -> Iterator[tuple[int, list[Row]]]:
-        """Yield (number, rows of the eval sets counted so far) of each run that has not diverged."""
-        counted = {
-            name: {key: value.cpu() for key, value in sums.items()}
-            for name, sums in self._sums.items()
-        }
+        """Yield the number and rows of each run that has not diverged.
+
+        The rows are those of the eval sets counted so far.
+        """
+        step = pl_module.steps_done
+        together = len(self.runs)
+        counted = {}
+        for name, sums in self._sums.items():
+            counted[name] = {key: value.cpu() for key, value in sums.items()}
         for i, run in enumerate(self.runs):
             if i in pl_module.diverged:
                 continue
-            counts = {
-                name: {
-                    key: float(value if value.dim() == 0 else value[i])
-                    for key, value in sums.items()
-                }
-                for name, sums in counted.items()
-            }
-            yield (
-                i,
-                rows_of_counts(
-                    run.identity, pl_module.steps_done, run.recipes, counts, len(self.runs)
-                ),
-            )
+            counts = {name: _of_run(sums, i) for name, sums in counted.items()}
+            yield i, rows_of_counts(run.identity, step, run.recipes, counts, together)
 
     def _sum_over_processes(self, trainer: pl.Trainer, device: torch.device) -> None:
-        """Sum the counts over processes, each of which has scored some of the batches of one run."""
-        names = list(
-            dict.fromkeys(name for recipe in self.runs[0].recipes for name in recipe.mixture)
-        )
-        counts = [[float(self._sums[name][key]) for key in COUNTED] for name in names]
-        table = trainer.strategy.reduce(
-            torch.tensor(counts, dtype=torch.float64, device=device), reduce_op="sum"
-        )
-        sums = {
-            name: dict(zip(COUNTED, row, strict=True))
-            for name, row in zip(names, table, strict=True)
-        }
-        # what was not wanted is in none
-        self._sums = {name: counts for name, counts in sums.items() if counts["seen"]}
+        """Sum the counts over processes.
+
+        Each process has scored some of the batches of one run.
+        """
+        names: dict[str, None] = {}  # in the order of their first use
+        for recipe in self.runs[0].recipes:
+            names.update(dict.fromkeys(recipe.mixture))
+        counts = []
+        for name in names:
+            counts.append([float(self._sums[name][key]) for key in COUNTED])
+        table = torch.tensor(counts, dtype=torch.float64, device=device)
+        table = trainer.strategy.reduce(table, reduce_op="sum")
+        self._sums = {}
+        for name, row in zip(names, table, strict=True):
+            sums = dict(zip(COUNTED, row, strict=True))
+            if sums["seen"]:  # what was not wanted is in none
+                self._sums[name] = sums
+
+
+def _of_run(sums: Mapping[str, torch.Tensor], i: int) -> dict[str, float]:
+    """Read the counts of run ``i`` from those of a stack, or of the only run."""
+    counts = {}
+    for key, value in sums.items():
+        of_run = value if value.dim() == 0 else value[i]
+        counts[key] = float(of_run)
+    return counts
 
 
 TIE = 1e-9  # errors this close may change places by rounding
@@ -232,15 +235,14 @@ def is_last(trainer: Any, pl_module: Any) -> bool:
 
 
 def at_best(error: float, lowest: float) -> bool:
-    """Return whether an error on ``val`` is as low as the lowest before it (up to rounding), or
-    lower.
-    """
+    """Return whether an error on ``val`` is at most the lowest before it, up to rounding."""
     return error <= lowest + TIE
 
 
 def lowest_validation_error(file: Path) -> float:
-    """Find the lowest mean ``val`` error over training environments at any step in a row file; inf
-    without rows.
+    """Find the lowest mean ``val`` error over training environments at any step in a row file.
+
+    It is inf without rows.
     """
     if not file.exists():
         return math.inf
@@ -274,8 +276,9 @@ def rows_of_counts(
 def _mixed_row(
     identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Counts, together: int
 ) -> Row:
-    """Mix eval sets over the same images into a row: expected counts per image, times the images
-    seen.
+    """Mix eval sets over the same images into a row.
+
+    Its counts are the expected ones per image, times the images seen.
     """
     sizes = {counts[name]["seen"] for name in recipe.mixture}
     if len(sizes) != 1:
@@ -284,6 +287,7 @@ def _mixed_row(
         )
     n = sizes.pop()
     wrong = sum(weight * counts[name]["wrong"] for name, weight in recipe.mixture.items())
+    loss = sum(weight * counts[name]["loss"] for name, weight in recipe.mixture.items())
     return Row(
         identity=identity,
         step=step,
@@ -292,7 +296,7 @@ def _mixed_row(
         held_out=recipe.never_trained_on(trained_on(identity)),
         seen=int(n),
         wrong=min(wrong, n),  # weights that sum to 1 may give a rounding error more
-        loss=sum(weight * counts[name]["loss"] for name, weight in recipe.mixture.items()) / n,
+        loss=loss / n,
         together=together,
         majority_wrong=recipe.majority_wrong,
     )
@@ -304,15 +308,17 @@ def trained_on(identity: RunIdentity) -> set[str]:
 
 
 def training_validation_error(rows: Sequence[Row]) -> float:
-    """Average the error over the val subsets of training environments: what an honest user may
-    select on.
+    """Average the error over the val subsets of training environments.
+
+    This is what training-domain validation selects on.
     """
     return _over_training_environments(rows, lambda row: row.error)
 
 
 def _over_training_environments(rows: Sequence[Row], value: Callable[[Row], float]) -> float:
-    """Average a value, unweighted, over the val subsets of the training environments; NaN without
-    any.
+    """Average a value, unweighted, over the val subsets of the training environments.
+
+    It is NaN without any.
     """
     values = [value(row) for row in rows if row.subset == "val" and not row.held_out]
     return sum(values) / len(values) if values else float("nan")

@@ -1,9 +1,8 @@
-"""Run Lightning callbacks that a user names in ``conf/callbacks``, as if this were any Lightning
-training.
+"""Run Lightning callbacks of a user's, as if this were any Lightning training.
 
-What Lightning counts as batches is otherwise what is gathered at once, its global step the steps of
-all optimizers, and its epoch starts at 0 when a run resumes. Here a batch is one optimizer step,
-and all counts continue.
+``conf/callbacks`` names them. What Lightning counts as batches is otherwise what is gathered at
+once, its global step the steps of all optimizers, and its epoch starts at 0 when a run resumes.
+Here a batch is one optimizer step, and all counts continue.
 """
 
 from __future__ import annotations
@@ -40,11 +39,8 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
                 f"callbacks.{name}._target_=package.module.Class"
             )
         kind = class_at(target, f"callbacks.{name}._target_", pl.Callback)
-        arguments = {
-            key: value
-            for key, value in content.items()
-            if key != "passive" and not key.startswith("_")
-        }
+        plain = {key: value for key, value in content.items() if key != "passive"}
+        arguments = {key: value for key, value in plain.items() if not key.startswith("_")}
         try:
             inspect.signature(kind).bind(*content.get("_args_", ()), **arguments)
         except TypeError as error:
@@ -58,13 +54,11 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
             )
         if issubclass(kind, pl.callbacks.EarlyStopping):
             _check_early_stopping(name, arguments)
-        plain = {key: value for key, value in content.items() if key != "passive"}
         build({f"callbacks.{name}": plain}, f"callbacks.{name}")
 
 
 def _check_early_stopping(name: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse numbers with which Lightning's EarlyStopping would never judge, or would judge
-    nonsense.
+    """Refuse numbers with which Lightning's EarlyStopping would never judge, or judge nonsense.
 
     Raises:
         ConfigError: with the key and the fix.
@@ -118,7 +112,7 @@ class UserCallbacks(pl.Callback):
     """Counts for callbacks what they expect to be counted, and keeps their states in checkpoints.
 
     It must stand before them. ``trainer.global_step`` is the number of steps done,
-    ``trainer.current_epoch`` that of evaluation intervals. A stop that one of them asked for
+    ``trainer.current_epoch`` that of evaluation intervals. A stop that a callback asked for
     outlives a kill.
     """
 
@@ -128,14 +122,14 @@ class UserCallbacks(pl.Callback):
         self._trainer: pl.Trainer | None = None
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        self._trainer, loop = trainer, trainer.fit_loop
+        self._trainer = trainer
         for callback in self.callbacks.values():
-            if isinstance(
-                callback, pl.callbacks.EarlyStopping
-            ):  # or it would judge once the checkpoint is written
+            if isinstance(callback, pl.callbacks.EarlyStopping):
+                # or it would judge once the checkpoint is written
                 callback._check_on_train_epoch_end = False
         trainer.should_stop = trainer.should_stop or self._stopped
         intervals_done = pl_module.steps_done // trainer.datamodule.eval_every  # type: ignore[attr-defined]
+        loop = trainer.fit_loop
         loop.max_epochs = (loop.max_epochs or 0) + intervals_done
         for count in ("ready", "started", "processed", "completed"):
             setattr(loop.epoch_progress.current, count, intervals_done)
@@ -148,25 +142,24 @@ class UserCallbacks(pl.Callback):
         self._count(trainer, pl_module)
 
     def _count(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        """Set Lightning's count of optimizer steps to the steps done; one may be of several
-        optimizers and updates.
+        """Set Lightning's count of optimizer steps to the steps done.
+
+        One step may be of several optimizers and updates.
         """
-        trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed = (
-            pl_module.steps_done
-        )
+        progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+        progress.total.completed = pl_module.steps_done
 
     def state_dict(self) -> dict[str, Any]:
-        """Return whether training was ended and the states of the callbacks, which a checkpoint
-        holds.
+        """Return what a checkpoint holds: whether training was ended, and the callbacks' states.
 
         Raises:
             ConfigError: a state holds what is not read from files, which may run foreign code.
         """
-        states = {
-            name: state
-            for name, callback in self.callbacks.items()
-            if (state := callback.state_dict())
-        }
+        states = {}
+        for name, callback in self.callbacks.items():
+            state = callback.state_dict()
+            if state:
+                states[name] = state
         for name, state in states.items():
             file = io.BytesIO()
             try:
@@ -188,8 +181,9 @@ class UserCallbacks(pl.Callback):
 
 
 class CallbackLog(Logger):
-    """What callbacks log through Lightning, as lines of the runs that train; nothing where no
-    logger was chosen.
+    """What callbacks log through Lightning, as lines of the runs that train.
+
+    Without a logger there are none.
 
     Args:
         folder: of the first run, where a callback may write files.
@@ -201,7 +195,8 @@ class CallbackLog(Logger):
         self, folder: Path, runs: Sequence[RunMetrics | None], steps_done: Callable[[], int]
     ) -> None:
         super().__init__()
-        self.folder, self.steps_done = folder, steps_done
+        self.folder = folder
+        self.steps_done = steps_done
         self.runs = [run for run in runs if run]
 
     @property

@@ -1,5 +1,6 @@
-"""Log runs to Weights & Biases: many at a time, each with an id that stays the same, never in the
-way of training.
+"""Log runs to Weights & Biases, many at a time, never in the way of training.
+
+Each run has an id that stays the same.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ STUDY = "study"  #: job type of the W&B run of a study
 
 @dataclass
 class WandbLog(MetricsLogger):
-    """Shows runs and studies as W&B runs; after the first failure, which is told once, nothing
-    more.
+    """Shows runs and studies as W&B runs.
+
+    The first failure is told once, and nothing more is shown after it.
 
     Args:
         project: W&B project; None takes ``WANDB_PROJECT``, or dgbench.
@@ -63,18 +65,19 @@ class WandbLog(MetricsLogger):
     label = "W&B"
 
     def __post_init__(self) -> None:
-        self.safely = Guard(self.label, "command", ADVICE, self._turn_off)
+        self.guard = Guard(self.label, "command", ADVICE, self._turn_off)
 
     @property
     def follows_studies(self) -> bool:
-        """Whether the run of a study is to be seen while its runs train together: an agent watches
-        it.
+        """Whether the run of a study is to be seen while its runs train together.
+
+        It is if an agent watches it.
         """
         return self._agent is not None
 
     def knows(self, folder: Path) -> bool:
-        """Return whether W&B has all of a run; True as well where W&B is off."""
-        return self.safely.off or self._mode == "disabled" or is_sent(folder)
+        """Return whether W&B has all of a run, or is off."""
+        return self.guard.off or self._mode == "disabled" or is_sent(folder)
 
     @property
     def _mode(self) -> str | None:
@@ -85,10 +88,11 @@ class WandbLog(MetricsLogger):
         if run.id in self._open:
             return self._open[run.id]
         if is_off(run.sweep):
-            self.safely.off = True
+            self.guard.off = True
         mark = None if anew else read_mark(run.folder)
-        opened = self._open[run.id] = WandbRun(self, run, continues=mark is not None)
-        self.safely(lambda: opened.begin(self._arguments(run, mark)))
+        opened = WandbRun(self, run, continues=mark is not None)
+        self._open[run.id] = opened
+        self.guard.attempt(lambda: opened.begin(self._arguments(run, mark)))
         return opened
 
     def close(self, run: WandbRun) -> None:
@@ -110,17 +114,24 @@ class WandbLog(MetricsLogger):
 
     def _arguments(self, run: RunInfo, mark: Mark | None) -> dict[str, Any]:
         """Return the arguments of ``wandb.init``."""
+        name = run.name
         base = self.name or os.environ.get("WANDB_NAME")
+        if base:
+            name = run.name.replace(run.group, base, 1)
         group = self.group or os.environ.get("WANDB_RUN_GROUP")
-        tags = self.tags if self.tags is not None else _words(os.environ.get("WANDB_TAGS", ""))
+        if not group:
+            group = self._agent.sweep if self._agent else run.group
+        tags = self.tags
+        if tags is None:
+            tags = _words(os.environ.get("WANDB_TAGS", ""))
         arguments: dict[str, Any] = {
             "project": project_name(self.project),
             "entity": self.entity,
             "mode": self.mode,
-            "group": group or (self._agent.sweep if self._agent else run.group),
+            "group": group,
             "tags": list(dict.fromkeys([*tags, *run.tags])),
             "job_type": run.job_type,
-            "name": run.name.replace(run.group, base, 1) if base else run.name,
+            "name": name,
             "id": run.id,
             # without a mark, what W&B may have under this id is written over
             "resume": "allow" if mark else None,
@@ -131,13 +142,16 @@ class WandbLog(MetricsLogger):
         return arguments | self._of_agent(run, arguments["config"])
 
     def _of_agent(self, run: RunInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what differs under ``wandb agent``: its project, and for the first study its run."""
+        """Return what differs under ``wandb agent``.
+
+        That is its project, and for the first study its run.
+        """
         if self._agent is None:
             return {}
         changed: dict[str, Any] = {
-            "project": project_name(os.environ.get("WANDB_PROJECT") or self.project)
+            "project": project_name(os.environ.get("WANDB_PROJECT") or self.project),
+            "entity": os.environ.get("WANDB_ENTITY") or self.entity,
         }
-        changed["entity"] = os.environ.get("WANDB_ENTITY") or self.entity
         if run.job_type == STUDY and self._agents_study in ("", run.id):
             self._agents_study = run.id
             changed |= {"id": self._agent.run, "resume": "allow"}
@@ -164,7 +178,8 @@ class WandbRun(RunLog):
             wandb.setup()  # remembers the environment
         settings = connection(wandb.Settings.model_fields)
         given = dict(arguments)
-        if sweep := given.pop("sweep_id", None):
+        sweep = given.pop("sweep_id", None)
+        if sweep:
             settings["sweep_id"] = sweep
         if self.info.job_type != STUDY:
             # the study's run has the list of packages, which takes 0.2 s
@@ -180,19 +195,17 @@ class WandbRun(RunLog):
         if VALIDATION in values:
             self._lowest = min(self._lowest, values[VALIDATION])
             line[f"{VALIDATION}_min"] = self._lowest
-        self.log_of.safely(lambda: self._run.log(line))
+        self.log_of.guard.attempt(lambda: self._run.log(line))
 
     def skip(self, step: int, values: Mapping[str, float]) -> None:
         self._lowest = min(self._lowest, values.get(VALIDATION, self._lowest))
 
     def results(self, results: StudyResults) -> None:
-        """Log what a study found: errors by environment, as a line for a plot and as a table, and
-        its summary.
+        """Log what a study found: errors by environment, and its summary.
+
+        The errors are logged as a line for a plot and as a table.
         """
-        names = [
-            *results.everywhere,
-            *(name for name in results.held_out if name not in results.everywhere),
-        ]
+        names = list(dict.fromkeys([*results.everywhere, *results.held_out]))
         places = positions(names)
 
         def send() -> None:
@@ -206,14 +219,14 @@ class WandbRun(RunLog):
                     point["environment/everywhere"] = results.everywhere[name]
                 self._run.log(point)
             columns: list[Any] = ["environment", "position", "held out", "everywhere"]
-            lines: list[Any] = [
-                [name, places[name], results.held_out.get(name), results.everywhere.get(name)]
-                for name in names
-            ]
+            lines: list[Any] = []
+            for name in names:
+                held_out = results.held_out.get(name)
+                lines.append([name, places[name], held_out, results.everywhere.get(name)])
             self._run.log({"environments": wandb.Table(columns=columns, data=lines)})
             self._run.summary.update(dict(results.summary))
 
-        self.log_of.safely(send)
+        self.log_of.guard.attempt(send)
 
     def finish(self, failed: bool = False) -> None:
         self.end(failed)
@@ -227,14 +240,15 @@ class WandbRun(RunLog):
             write_mark(self.info.folder, Mark(self._run.id, is_whole, self._run.offline, content))
 
         if self._run is not None:
-            self.log_of.safely(end)
+            self.log_of.guard.attempt(end)
         self._run = None
         self.log_of.close(self)
 
 
 def positions(names: Sequence[str]) -> dict[str, float]:
-    """Place environments on an axis: at their numbers where all names are numbers, else at 0, 1,
-    ... in order.
+    """Place environments on an axis.
+
+    They stand at their numbers if all names are numbers, else at 0, 1, ... in order.
     """
     try:
         return {name: float(name) for name in names}
@@ -257,7 +271,7 @@ class StudyResults:
 
 
 def log_study(log: WandbLog, study: RunInfo, results: StudyResults, failed: bool) -> None:
-    """Log the results of a study; nothing where W&B has the same ones."""
+    """Log the results of a study, unless W&B has the same ones."""
     content = digest([dict(results.held_out), dict(results.everywhere), dict(results.summary)])
     mark = read_mark(study.folder)
     has_them = mark is not None and mark.content == content

@@ -20,7 +20,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.search import Halving
 from dgbench.records.status import STOPPED, is_settled, read_status, write_status
 from dgbench.training.checkpoints import last_step
-from dgbench.training.study import Run, Study
+from dgbench.training.study import ReadyRun, ReadyStudy
 
 log = logging.getLogger("dgbench")
 
@@ -58,8 +58,8 @@ def rung_ends(searches: Sequence[Search]) -> list[int]:
 
 
 def survivors(
-    studies: Sequence[Study], searches: Sequence[Search], end: int, progress: StudyProgress
-) -> list[Study]:
+    studies: Sequence[ReadyStudy], searches: Sequence[Search], end: int, progress: StudyProgress
+) -> list[ReadyStudy]:
     """Stop the draws that rank last at the end of a rung; the others go on, every fold of them.
 
     Args:
@@ -116,7 +116,7 @@ def survivors(
     return [study for study in studies if study in going]
 
 
-def _stop(study: Study, reason: str, progress: StudyProgress) -> None:
+def _stop(study: ReadyStudy, reason: str, progress: StudyProgress) -> None:
     """Stop the runs of a study that are not over, and show how each ended."""
     for run in study.runs:
         if not is_settled(run.folder):
@@ -124,7 +124,7 @@ def _stop(study: Study, reason: str, progress: StudyProgress) -> None:
         progress.end(run.title, str(read_status(run.folder)))
 
 
-def _came_to(run: Run, end: int) -> bool:
+def _came_to(run: ReadyRun, end: int) -> bool:
     """Return whether a run has trained to a step, or cannot.
 
     A run that failed later is tried again by a later rung.
@@ -132,7 +132,7 @@ def _came_to(run: Run, end: int) -> bool:
     return is_settled(run.folder) or last_step(run) >= end
 
 
-def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, float]:
+def _accuracies(draws: Sequence[ReadyStudy], scheme: Halving, end: int) -> dict[str, float]:
     """Compute the validation accuracy of draws by folder name.
 
     It is the mean over the folds that the selection can judge.

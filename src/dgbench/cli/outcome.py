@@ -41,7 +41,7 @@ from dgbench.reports.tables import percent
 if TYPE_CHECKING:
     from dgbench.callbacks.loggers import MetricsLogger
     from dgbench.callbacks.wandb_log import WandbLog
-    from dgbench.training.study import Run, Study
+    from dgbench.training.study import ReadyRun, ReadyStudy
     from dgbench.training.train_runs import RunOutcomes
 
 CHOICE_FILE = "search.json"
@@ -56,9 +56,9 @@ class Search:
     """The studies of one search."""
 
     planned: PlannedSearch  #: how its job names it
-    studies: list[Study]  #: one for every draw and trial
+    studies: list[ReadyStudy]  #: one for every draw and trial
     #: those that train the chosen draws with more seeds, once there is a choice
-    again: list[Study] = field(default_factory=list)
+    again: list[ReadyStudy] = field(default_factory=list)
 
     @property
     def scheme(self) -> Scheme:
@@ -71,7 +71,7 @@ class Search:
         return self.scheme.repeats * len(self.studies[0].runs)
 
 
-def searches_of(studies: Sequence[Study]) -> list[Search]:
+def searches_of(studies: Sequence[ReadyStudy]) -> list[Search]:
     """Collect the searches among the studies of a job."""
     by_plan: dict[PlannedSearch, Search] = {}
     for study in studies:
@@ -81,13 +81,13 @@ def searches_of(studies: Sequence[Study]) -> list[Search]:
     return list(by_plan.values())
 
 
-def chosen_again(search: Search) -> list[Study]:
+def chosen_again(search: Search) -> list[ReadyStudy]:
     """Plan the studies that train the chosen draw of every fold with more seeds.
 
     There are none before the search is complete. A run that diverged is complete: it lost. The
     choice is kept in :data:`CHOICE_FILE` with all candidates.
     """
-    from dgbench.training.study import Study
+    from dgbench.training.study import ReadyStudy
 
     if not search.scheme.repeats or not _complete(search):
         return []
@@ -100,7 +100,9 @@ def chosen_again(search: Search) -> list[Study]:
             planned = search.planned.study(settings)
             planned = replace(planned, folds=[fold for fold in planned.folds if fold.name in folds])
             search.again.append(
-                Study(planned, first.source if planned.dataset is first.planned.dataset else None)
+                ReadyStudy(
+                    planned, first.source if planned.dataset is first.planned.dataset else None
+                )
             )
     return search.again
 
@@ -161,7 +163,7 @@ def _keep(search: Search, chosen: Sequence[Choice]) -> None:
 
 
 def summarize(
-    studies: Sequence[Study],
+    studies: Sequence[ReadyStudy],
     outcomes: RunOutcomes,
     selection: Selection,
     logger: MetricsLogger | None,
@@ -239,7 +241,7 @@ def _reason(folder: Path) -> str:
     return f"{status.word.lower() or 'failed'}{f': {status.reason}' if status.reason else ''}"
 
 
-def _guesses(run: Run, rows: Sequence[Mapping[str, Any]]) -> str:
+def _guesses(run: ReadyRun, rows: Sequence[Mapping[str, Any]]) -> str:
     """Describe a run that is no better at its end than always answering one class.
 
     A run is better if it is so by one standard error, on the validation images of the environments
@@ -267,7 +269,7 @@ def _guesses(run: Run, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _summarize(
-    study: Study,
+    study: ReadyStudy,
     rows: Sequence[Mapping[str, Any]],
     unusable: Mapping[str, str],
     selection: Selection,

@@ -176,8 +176,11 @@ def _perceptron(
 
     ``between(n_out)`` follows each layer of n_out units but the last.
     """
-    layers = [(nn.Linear(n_in, n_out), *between(n_out)) for n_in, n_out in pairwise(widths)]
-    return nn.Sequential(*chain(*layers[:-1]), layers[-1][0])
+    *hidden, last = widths
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(hidden):
+        layers += [nn.Linear(n_in, n_out), *between(n_out)]
+    return nn.Sequential(*layers, nn.Linear(hidden[-1], last))
 
 
 @build_head.register

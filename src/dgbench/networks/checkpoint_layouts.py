@@ -233,6 +233,7 @@ class Question:
         return ["", *frequent]
 
     def _reading(self, group: str, prefix: str, tensors: Tensors) -> Reading:
+        """Read the tensors of a group behind a prefix, as those of the network."""
         inside = {}
         outside = []
         for name, value in tensors.items():

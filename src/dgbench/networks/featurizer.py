@@ -9,8 +9,11 @@ first. To freeze the first k of ``len(featurizer.stages())``::
         for module in stage.modules:
             module.eval()  # again after every featurizer.train(): running statistics, dropout
 
-What comes out of them can be computed once and kept: ``forward_from(forward_until(x, k), k) ==
-forward(x)``, whatever k, with the dropout on the features always in the second half.
+What comes out of these stages can be computed once and kept, whatever k::
+
+    forward_from(forward_until(x, k), k) == forward(x)
+
+The dropout on the features is always in the second half.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ class Stage:
 
     run: Callable[[Tensor], Tensor]  #: input of the stage -> its output
     modules: tuple[nn.Module, ...]  #: the modules it runs
-    loose: tuple[nn.Parameter, ...] = ()  #: parameters it uses that belong to none of them
+    loose: tuple[nn.Parameter, ...] = ()  #: parameters it uses that belong to no module
 
     @classmethod
     def of(cls, *modules: nn.Module) -> Stage:

@@ -16,7 +16,7 @@ from typing import Any
 from dgbench.errors import WeightsError, is_out_of_memory, one_line
 
 FORMATS = ".pth, .pth.tar, .pt, .ckpt, .bin or .safetensors"
-UNPACKED = 2  # times its size, at most, that a file of weights holds, ...
+MOST_TIMES_PACKED = 2  # times its size, at most, that a file of weights holds, ...
 SMALL = 2**26  # ... and bytes of what may be packed
 BEGINNING = 512  # bytes of a file by which it is known
 GZIP = b"\x1f\x8b"
@@ -29,7 +29,7 @@ _HDF5 = (
 )
 _PACKED = "is an archive or packed with gzip; unpack it, and name the file of weights in it"
 #: how files begin that are no weights, or none that torch reads -> what they are, and what to do
-OTHERS: tuple[tuple[bytes, str], ...] = (
+NO_WEIGHTS: tuple[tuple[bytes, str], ...] = (
     (b"version https://git-lfs", _POINTER),
     (b"<!doctype html", _WEB_PAGE),
     (b"<html", _WEB_PAGE),
@@ -100,7 +100,7 @@ def _refuse_others(file: Path, beginning: bytes) -> None:
         WeightsError: what it is, and what to do.
     """
     text = beginning.lstrip().lower()
-    for first, reason in OTHERS:
+    for first, reason in NO_WEIGHTS:
         if text.startswith(first):
             raise WeightsError(f"{file} {reason}")
     if text.startswith(b"{") and file.suffix == ".json":
@@ -142,7 +142,7 @@ def _refuse_packed(file: Path) -> None:
     with zipfile.ZipFile(file) as archive:
         size = sum(info.file_size for info in archive.infolist())
         names = archive.namelist()
-    if size > UNPACKED * file.stat().st_size + SMALL:
+    if size > MOST_TIMES_PACKED * file.stat().st_size + SMALL:
         raise ValueError(f"its {size:.3g} bytes are packed, as no weights are")
     if not any(name.endswith("/data.pkl") for name in names):
         raise WeightsError(

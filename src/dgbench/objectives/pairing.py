@@ -65,7 +65,7 @@ def weighted_risk(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
 
 def partners(matches: Tensor, u: Tensor) -> Tensor:
-    """Choose for every row another row that counts as the same, or itself where there is none.
+    """Choose for every row another row that counts as the same, or itself if there is none.
 
     Args:
         matches: (n, n) bool, whether column j may stand beside row i; the diagonal is not looked

@@ -1,14 +1,13 @@
-"""Runs that started from the same weights as one model, the mean of their weights (DiWA: Rame et
-al., 2022).
+"""Runs that started from the same weights as one model, the mean of their weights (DiWA).
 
 Runs of one fold belong together if they differ in nothing but their hyperparameters, as the draws
 of one trial of a search do: the same seed gave them the same initial weights, and the mean of
-networks that were fine-tuned from one point is a network that works. Of each run the weights of its
-best evaluation on the training environments' validation images are taken, or the last ones of a run
-that kept no others. Parameters are averaged; running statistics, and what an algorithm remembers,
-are those of the first run.
+networks that were fine-tuned from one point is a network that works (Rame et al., 2022). Of each
+run the weights of its best evaluation on the training environments' validation images are taken, or
+the last ones of a run that kept no others. Parameters are averaged; running statistics, and what an
+algorithm remembers, are those of the first run.
 
-- ``diwa_uniform``: all of them.
+- ``diwa_uniform``: all runs.
 - ``diwa_greedy`` (the paper's restricted selection): the best first, by mean accuracy over the
   training environments' validation images; a run stays if with it the mean's accuracy on all these
   images together is no lower.
@@ -25,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.callbacks.averaging import RunningMean
+from dgbench.callbacks.averaging import RunningMean, snapshot
 from dgbench.errors import ConfigError
 from dgbench.networks.checkpoint_layouts import misfit
 from dgbench.records.rows import RunIdentity
@@ -35,9 +34,10 @@ from dgbench.trained.loading import load_one, run_folders
 from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
-UNIFORM, GREEDY = "diwa_uniform", "diwa_greedy"
+UNIFORM = "diwa_uniform"
+GREEDY = "diwa_greedy"
 #: keys of an identity in which runs that are averaged may differ
-FREE = (
+MAY_DIFFER = (
     "run",
     "hparams",
     "draw",
@@ -65,10 +65,10 @@ Siblings = list[tuple[Path, ModelRecord]]
 
 
 def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
-    """Group the runs in some folders by fold and initial weights: runs of a group differ in
-    :data:`FREE` keys only.
+    """Group the runs in some folders by fold and initial weights.
 
-    A run that is not finished, or has no other beside it, is left out with a warning.
+    Runs of a group differ in :data:`MAY_DIFFER` keys only. A run that is not finished, or has no
+    other beside it, is left out with a warning.
 
     Args:
         models: folders.
@@ -79,14 +79,16 @@ def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
         RecordError: a folder holds no run.
     """
     groups: dict[str, dict[str, tuple[Path, ModelRecord]]] = {}
-    for folder in (run for model in models for run in _folders(model)):
+    folders: list[Path] = []
+    for model in models:
+        folders += _folders(model)
+    for folder in folders:
         if not is_done(folder):
             log.warning("%s is left out: %s", folder, read_status(folder) or "not started")
             continue
         record = ModelRecord.load(folder, trust)
-        groups.setdefault(digest(_fixed(record)), {}).setdefault(
-            record.identity["run"], (folder, record)
-        )
+        group = groups.setdefault(digest(_fixed(record)), {})
+        group.setdefault(record.identity["run"], (folder, record))
     alone = [next(iter(group.values())) for group in groups.values() if len(group) == 1]
     together = [sorted(group.values(), key=_place) for group in groups.values() if len(group) > 1]
     if not together:
@@ -100,9 +102,10 @@ def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
 
 
 def _folders(model: Any) -> list[Path]:
-    folder = Path(model).expanduser() if isinstance(model, (str, Path)) else None
-    if folder is None or not folder.is_dir():
-        named = model if folder else type(model).__name__
+    is_path = isinstance(model, (str, Path))
+    folder = Path(model).expanduser() if is_path else Path()
+    if not is_path or not folder.is_dir():
+        named = model if is_path else type(model).__name__
         raise ConfigError(
             f"averaging takes folders of runs, which {named} is not; name those of a search"
         )
@@ -110,7 +113,7 @@ def _folders(model: Any) -> list[Path]:
 
 
 def _fixed(record: ModelRecord) -> dict[str, Any]:
-    return {key: value for key, value in record.identity.items() if key not in FREE}
+    return {key: value for key, value in record.identity.items() if key not in MAY_DIFFER}
 
 
 def _place(run: tuple[Path, ModelRecord]) -> tuple[int, int, str]:
@@ -119,20 +122,18 @@ def _place(run: tuple[Path, ModelRecord]) -> tuple[int, int, str]:
 
 
 def _differences(alone: Siblings) -> str:
-    """Say in what runs that cannot be averaged differ."""
+    """Describe in what runs that cannot be averaged differ."""
     if not alone:
         return "none of those here is finished"
     (first, record), *other_runs = alone
     if not other_runs:
         return f"{first} is the only one here"
     second, second_record = other_runs[0]
-    one, two = _fixed(record), _fixed(second_record)
-    differing = [
-        f"{key} ({one[key]}, {two[key]})"
-        for key in one
-        if canonical(one[key]) != canonical(two[key])
-    ]
-    return f"{first.name} and {second.name} differ in {', '.join(differing[:3])}"
+    one = _fixed(record)
+    two = _fixed(second_record)
+    differing = [key for key in one if canonical(one[key]) != canonical(two[key])]
+    examples = ", ".join(f"{key} ({one[key]}, {two[key]})" for key in differing[:3])
+    return f"{first.name} and {second.name} differ in {examples}"
 
 
 def averaged(
@@ -165,19 +166,20 @@ def averaged(
     if kind == GREEDY:
         accuracies = {folder: judge(member(folder)).mean for folder, _ in group}
         order.sort(key=lambda run: -accuracies[run[0]])
-    first = order[0][0]
+    first, _ = order[0]
     carrier = member(first)
-    mean, members, best = RunningMean(), [], -1.0
+    mean = RunningMean()
+    members = []
+    best = -1.0
     for folder, record in order:
         model = member(folder)
-        if misfit(_weights(carrier), weights := _weights(model)):
+        weights = _weights(model)
+        if misfit(_weights(carrier), weights):
             raise ConfigError(
                 f"{first} and {folder} have different networks, which have no mean; name runs of "
                 "one"
             )
-        candidate = RunningMean(
-            mean.count, {key: value.clone() for key, value in mean.mean.items()}
-        )
+        candidate = RunningMean(mean.count, snapshot(mean.mean))
         candidate.add(weights)
         if kind == GREEDY:
             _put(carrier, candidate.mean)
@@ -198,12 +200,11 @@ def averaged(
 
 def _weights(model: LoadedModel) -> dict[str, Tensor]:
     """Collect the parameters that predictions depend on, by name."""
-    networks = model.run.networks
-    return {
-        f"{name}.{key}": value
-        for name in model.networks_that_predict
-        for key, value in networks[name].named_parameters()
-    }
+    weights: dict[str, Tensor] = {}
+    for name in model.networks_that_predict:
+        for key, value in model.run.networks[name].named_parameters():
+            weights[f"{name}.{key}"] = value
+    return weights
 
 
 @torch.no_grad()
@@ -213,20 +214,20 @@ def _put(model: LoadedModel, values: Mapping[str, Tensor]) -> None:
 
 
 def _record(records: Sequence[ModelRecord], kind: str, run: str) -> ModelRecord:
-    """Build the record of the mean: its first member's, without hyperparameters of the algorithm,
-    which may differ.
+    """Build the record of the mean.
+
+    It is its first member's, without hyperparameters of the algorithm, which may differ.
     """
     first = records[0]
     identity = RunIdentity(**first.identity)
     trials = {record.identity["trial"] for record in records}
-    prefix = "" if identity.averaging == "none" else f"{identity.averaging}+"
+    averaging = kind if identity.averaging == "none" else f"{identity.averaging}+{kind}"
+    shown = {key: value for key, value in identity.hparams.items() if key not in first.hparams}
     changed = {
         "run": run,
-        "hparams": {
-            key: value for key, value in identity.hparams.items() if key not in first.hparams
-        },
+        "hparams": shown,
         "draw": 0,
         "trial": trials.pop() if len(trials) == 1 else 0,
-        "averaging": f"{prefix}{kind}",
+        "averaging": averaging,
     }
     return replace(first, identity={**first.identity, **changed})

@@ -1,13 +1,12 @@
-"""A ``model.pkl`` of DomainBed's ``train.py`` as a model: networks rebuilt from what it says,
-weights by name.
+"""A ``model.pkl`` of DomainBed's ``train.py`` as a model.
 
-The file holds ``args`` (dataset, algorithm, test environments, ...), ``model_hparams``, the shape
-of an image, numbers of classes and environments, and ``model_dict``, the state of the algorithm.
-Nothing of it is run: hyperparameters that a random search drew are numbers of NumPy, read as
-numbers.
+Networks are rebuilt from what the file says, and weights are found by name. The file holds ``args``
+(dataset, algorithm, test environments, ...), ``model_hparams``, the shape of an image, numbers of
+classes and environments, and ``model_dict``, the state of the algorithm. Nothing of it is run:
+hyperparameters that a random search drew are numbers of NumPy, read as numbers.
 
 Source: ``domainbed/scripts/train.py`` (``save_checkpoint``), ``networks.py`` and ``algorithms.py``
-    (``predict``).
+(``predict``).
 """
 
 from __future__ import annotations
@@ -118,10 +117,10 @@ class DomainBedModel(Predictor):
         seen: Mapping[str, Sequence[str]],
         classes: Sequence[str] = (),
     ) -> None:
-        photographs = image[0] == 3 and image[1] == 224
-        preprocessing = (
-            Preprocessing(image, *IMAGENET) if photographs else Preprocessing.unchanged(image)
-        )
+        if image[0] == 3 and image[1] == 224:
+            preprocessing = Preprocessing(image, *IMAGENET)
+        else:
+            preprocessing = Preprocessing.unchanged(image)
         super().__init__(classes, preprocessing)
         self.networks = networks
         self.title = title
@@ -145,10 +144,10 @@ def domainbed_model(
     """Rebuild the model that a ``model.pkl`` holds.
 
     Args:
-        file: for messages, and to be unpickled where that is trusted.
+        file: for messages, and to be unpickled if that is trusted.
         content: of the file, as :func:`~dgbench.networks.weight_files.read_tensors` gives it.
         trust: unpickle values of other classes, which runs code.
-        classes: names of the K classes; empty where they are those of the dataset.
+        classes: names of the K classes; empty if they are those of the dataset.
 
     Raises:
         WeightsError: it is something else, not trusted, or of a network or algorithm that is not
@@ -159,10 +158,7 @@ def domainbed_model(
             f"model={file} is no model.pkl of DomainBed, which holds {', '.join(PARTS)}; name a "
             "run, a program or MODULE:FUNCTION"
         )
-    described = [
-        content[name]
-        for name in ("args", "model_hparams", "model_input_shape", "model_num_classes")
-    ]
+    described = [content[name] for name in PARTS if name != "model_dict"]
     if any(isinstance(value, Inert) for value in described) or unknown_classes(described):
         names = some_of(unknown_classes(described))
         if not trust:
@@ -172,29 +168,55 @@ def domainbed_model(
             )
         content = _unpickled(file)
     try:
-        args, hparams = dict(content["args"]), dict(content["model_hparams"])
-        channels, height, width = map(int, content["model_input_shape"])
-        image = (channels, height, width)
-        n_classes = int(content["model_num_classes"])
-        algorithm, dataset = str(args["algorithm"]), str(args["dataset"])
-        tested = [int(number) for number in args["test_envs"]]
-        state = {
-            str(name): value
-            for name, value in dict(content["model_dict"]).items()
-            if isinstance(value, Tensor)
-        }
-        if not (0 < n_classes <= MOST_CLASSES and 0 < min(image) <= max(image) <= MOST_SIDE):
-            raise ValueError(f"{n_classes} classes of images of {image}")
-        for name in (algorithm, dataset):
-            if fault := printable_text(name):
-                raise ValueError(f"a name {fault}")
+        saved = _Saved.of(content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WeightsError(
             f"model={file} is no model.pkl of DomainBed ({one_line(error)}); name another"
         ) from error
-    networks = _networks(file, algorithm, image, n_classes, hparams, state)
-    title = f"{our_name(algorithm)}@{DATASETS.get(dataset, (dataset,))[0]}"
-    return DomainBedModel(networks, image, title, _seen(dataset, tested), classes)
+    networks = _networks(file, saved)
+    title = f"{our_name(saved.algorithm)}@{DATASETS.get(saved.dataset, (saved.dataset,))[0]}"
+    seen = _seen(saved.dataset, saved.tested)
+    return DomainBedModel(networks, saved.image, title, seen, classes)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What a ``model.pkl`` says of its model."""
+
+    algorithm: str  #: DomainBed's name
+    dataset: str  #: DomainBed's name
+    tested: list[int]  #: numbers of the test environments
+    hparams: Mapping[str, Any]
+    image: Shape
+    n_classes: int
+    state: Mapping[str, Tensor]  #: tensors of the algorithm, by name
+
+    @staticmethod
+    def of(content: Any) -> _Saved:
+        """Read the content of a file.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: a part is missing, or something else.
+        """
+        args = dict(content["args"])
+        hparams = dict(content["model_hparams"])
+        channels, height, width = map(int, content["model_input_shape"])
+        image = (channels, height, width)
+        n_classes = int(content["model_num_classes"])
+        algorithm = str(args["algorithm"])
+        dataset = str(args["dataset"])
+        tested = [int(number) for number in args["test_envs"]]
+        state = {}
+        for name, value in dict(content["model_dict"]).items():
+            if isinstance(value, Tensor):
+                state[str(name)] = value
+        if not (0 < n_classes <= MOST_CLASSES and 0 < min(image) <= max(image) <= MOST_SIDE):
+            raise ValueError(f"{n_classes} classes of images of {image}")
+        for name in (algorithm, dataset):
+            fault = printable_text(name)
+            if fault:
+                raise ValueError(f"a name {fault}")
+        return _Saved(algorithm, dataset, tested, hparams, image, n_classes, state)
 
 
 def _unpickled(file: Path) -> Any:
@@ -207,8 +229,9 @@ def _unpickled(file: Path) -> Any:
 
 
 def _seen(dataset: str, tested: Sequence[int]) -> dict[str, list[str]]:
-    """Name the environments that a model was trained on; nothing is known of a dataset of
-    somebody's own.
+    """Name the environments that a model was trained on.
+
+    Nothing is known of a dataset of somebody's own.
     """
     if dataset not in DATASETS:
         return {}
@@ -216,14 +239,16 @@ def _seen(dataset: str, tested: Sequence[int]) -> dict[str, list[str]]:
     return {ours: [name for number, name in enumerate(environments) if number not in tested]}
 
 
-def _networks(
-    file: Path,
-    algorithm: str,
-    image: Shape,
-    n_classes: int,
-    hparams: Mapping[str, Any],
-    state: Mapping[str, Tensor],
-) -> nn.Module:
+def _networks(file: Path, saved: _Saved) -> nn.Module:
+    """Build featurizer and classifier, and fill them with the tensors of the file.
+
+    Raises:
+        WeightsError: they are of a network or algorithm that is not rebuilt, do not fit, or are not
+            finite.
+    """
+    algorithm = saved.algorithm
+    image = saved.image
+    state = saved.state
     if algorithm in OTHERWISE:
         raise WeightsError(
             f"model={file} is of {algorithm}, which {OTHERWISE[algorithm]}, and is not rebuilt; "
@@ -236,37 +261,47 @@ def _networks(
             f"sides of {', '.join(map(str, FAMILIES))}; give a function that loads it, "
             "model=MODULE:FUNCTION"
         )
-    pair = next(
-        (pair for pair in NETWORKS if all(any(n.startswith(p) for n in state) for p in pair)), None
-    )
+    pair = next((pair for pair in NETWORKS if _has_all(state, pair)), None)
     if pair is None:
         raise WeightsError(
             f"model={file} is of {algorithm} and has no featurizer and classifier "
             f"({some_of(sorted(state))}); give a function that loads it, model=MODULE:FUNCTION"
         )
-    kind = TaperedSpec if hparams.get("nonlinear_classifier") else LinearSpec
+    kind = TaperedSpec if saved.hparams.get("nonlinear_classifier") else LinearSpec
     try:
         with torch.random.fork_rng(devices=[]):
-            featurizer: Any = family.build(image, hparams)
-            networks = nn.Sequential(featurizer, build_head(kind(featurizer.n_features, n_classes)))
+            featurizer: Any = family.build(image, saved.hparams)
+            classifier = build_head(kind(featurizer.n_features, saved.n_classes))
+            networks = nn.Sequential(featurizer, classifier)
     except Exception as error:  # of a network that is not rebuilt
         raise WeightsError(
             f"model={file} has {one_line(error)}; give a function, model=MODULE:FUNCTION"
         ) from error
     tensors = _renamed(state, pair, family)
-    if problems := misfit(networks.state_dict(), tensors, may_add=("0.body.fc.*",)):
+    problems = misfit(networks.state_dict(), tensors, may_add=("0.body.fc.*",))
+    if problems:
         raise WeightsError(
             f"model={file}: the weights of {algorithm} do not fit the network that its "
             f"hyperparameters name: {problems}; give a function that loads it, "
             "model=MODULE:FUNCTION"
         )
-    if names := not_finite(tensors):
+    names = not_finite(tensors)
+    if names:
         raise WeightsError(
             f"model={file} holds numbers that are not finite, in {some_of(names)}: its training "
             "diverged"
         )
     networks.load_state_dict(tensors, strict=False)
     return networks
+
+
+def _has_all(state: Mapping[str, Tensor], prefixes: Sequence[str]) -> bool:
+    """Return whether some name of a state begins with each of the prefixes."""
+
+    def occurs(prefix: str) -> bool:
+        return any(name.startswith(prefix) for name in state)
+
+    return all(map(occurs, prefixes))
 
 
 def _renamed(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dgbench.batches import ErrorRecipe, EvalBatch
-from dgbench.callbacks.predictions import PredictedRun
+from dgbench.callbacks.predictions import PredictionTarget
 from dgbench.callbacks.recorder import rows_of_counts
 from dgbench.data.datasets.class_order import is_unclear
 from dgbench.data.description import DatasetInfo, Preprocessing
@@ -67,7 +67,7 @@ class Subject:
 
         Args:
             model: loaded.
-            name: for tables; empty takes the algorithm of a run, as ``ALGORITHM@DATASET``, or what
+            name: for tables; "" takes the algorithm of a run, as ``ALGORITHM@DATASET``, or what
                 named the model.
             source: what named it.
         """
@@ -87,11 +87,16 @@ class Subject:
         return self.model.group_size > 0
 
     def trained_on(self, info: DatasetInfo) -> bool:
-        """Return whether it is a run on this very dataset: environments, images, splits and seeds."""
-        record, facts = self.model.record, _plain(info.facts())
-        return record is not None and canonical(
-            {key: record.identity[key] for key in facts}
-        ) == canonical(facts)
+        """Return whether it is a run on this very dataset.
+
+        That are environments, images, splits and seeds.
+        """
+        record = self.model.record
+        if record is None:
+            return False
+        facts = _plain(info.facts())
+        own_facts = {key: record.identity[key] for key in facts}
+        return bool(canonical(own_facts) == canonical(facts))
 
     def domains_seen(self, info: DatasetInfo) -> set[str]:
         """List the domains of this dataset's images that a model was trained on.
@@ -106,13 +111,13 @@ class Subject:
         return {domain(env) for env in record.training}
 
     def _named_domains(self, info: DatasetInfo) -> set[str]:
+        """List the environments of this dataset that the model's file says it was trained on."""
         domains = {domain(env) for env in info.everywhere}
-        alike = [
-            seen
-            for dataset, seen in self.model.seen.items()
-            if dataset == info.name or domains >= set(seen)
-        ]
-        return {env for seen in alike for env in seen}
+        named: set[str] = set()
+        for dataset, seen in self.model.seen.items():
+            if dataset == info.name or domains >= set(seen):
+                named.update(seen)
+        return named
 
 
 def weights_digest(module: nn.Module) -> str:
@@ -120,10 +125,9 @@ def weights_digest(module: nn.Module) -> str:
     content = hashlib.sha256()
     for name, value in module.state_dict().items():
         if isinstance(value, Tensor):
-            content.update(
-                name.encode()
-                + value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-            )
+            content.update(name.encode())
+            flat = value.detach().cpu().contiguous().view(-1)
+            content.update(flat.view(torch.uint8).numpy().tobytes())
     return content.hexdigest()[:12]
 
 
@@ -150,23 +154,20 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
     """
     record = subject.model.record
     if record is not None and subject.trained_on(info):
-        own_folds = [
-            fold
-            for fold in planned
-            if canonical(_plain(fold.key())) == canonical(_plain(record.fold))
-        ]
+        key = canonical(_plain(record.fold))
+        own_folds = [fold for fold in planned if canonical(_plain(fold.key())) == key]
         if not own_folds:
             raise ConfigError(
                 f"fold {record.identity['fold']} of {record.identity['protocol']} is not among "
                 "the folds of this protocol; leave protocol= out, and the run's own counts"
             )
         return own_folds
-    seen, names = subject.domains_seen(info), info.everywhere
-    unseen = [
-        fold
-        for fold in planned
-        if not seen & {domain(e) for e in (names if fold.everywhere else fold.tested)}
-    ]
+    seen = subject.domains_seen(info)
+    unseen = []
+    for fold in planned:
+        tested = info.everywhere if fold.everywhere else fold.tested
+        if seen.isdisjoint(domain(env) for env in tested):
+            unseen.append(fold)
     if seen and not unseen:
         training = record.training if record is not None else sorted(seen)
         raise ConfigError(
@@ -181,12 +182,12 @@ def _plain(value: Mapping[str, Any]) -> Any:
 
 
 def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) -> RunIdentity:
-    """Build the identity of the rows: the run's own on its own dataset, else that of the model as
-    evaluated here.
+    """Build the identity of the rows.
 
-    A model that dgbench did not train has the backbone, initial weights and tuning ``evaluated``,
-    and stands in every table of the same environments and protocol. A run on another dataset is
-    called ``ALGORITHM@DATASET``, where it was trained.
+    It is the run's own on its own dataset, else that of the model as evaluated here. A model that
+    dgbench did not train has the backbone, initial weights and tuning ``evaluated``, and stands in
+    every table of the same environments and protocol. A run on another dataset is called
+    ``ALGORITHM@DATASET``, where it was trained.
     """
     record = subject.model.record
     if record is not None and subject.trained_on(info):
@@ -194,16 +195,15 @@ def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) 
             record.identity_of_rows, n_classes=info.n_classes or None, code=code_version()
         )
     facts = info.facts()
+    evaluation = {
+        "evaluated": subject.content,
+        "name": subject.name,
+        "dataset": facts,
+        "fold": fold.key(),
+    }
     identity = {
         **facts,
-        "run": digest(
-            {
-                "evaluated": subject.content,
-                "name": subject.name,
-                "dataset": facts,
-                "fold": fold.key(),
-            }
-        ),
+        "run": digest(evaluation),
         "algorithm": subject.name,
         "protocol": protocol,
         "fold": fold.name,
@@ -221,6 +221,16 @@ def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) 
     return RunIdentity(
         **identity, **evaluated, hparams={}, n_parameters=n_parameters, n_trainable=0, seed=0
     )
+
+
+@dataclass(frozen=True)
+class EvaluatedFold:
+    """A fold that a model is evaluated in."""
+
+    fold: Fold
+    identity: RunIdentity  #: of the rows
+    recipes: Sequence[ErrorRecipe]  #: errors that are recorded
+    folder: Path  #: that receives the rows
 
 
 def evaluate_model(
@@ -255,60 +265,97 @@ def evaluate_model(
         ConfigError: the model does not fit the dataset, or there is no such fold.
         OSError: the rows cannot be written.
     """
-    info, model = environments.info, subject.model
+    info = environments.info
+    model = subject.model
     folds = folds_of(subject, planned_folds(protocol, info), info)
     logits = _logits(subject, environments)
     name = re.sub(r"[^\w.@+]+", "_", subject.name).strip("_") or "model"
     study = parent / f"{info.name}-{name}-evaluated-{digest([subject.study, info.facts()])}"
     folders: dict[str, Path] = {}
-    alike = [fold for fold in folds if fold.membership is None]
-    for group in [alike, *([fold] for fold in folds if fold.membership is not None)]:
-        if not group:
-            continue
-        # a membership has other images in every fold
-        fold_images = environments_of(group[0], environments)
-        identities = [identity_of(subject, fold, info, str(protocol["name"])) for fold in group]
-        runs = []
-        for fold, identity in zip(group, identities, strict=True):
-            folders[fold.name] = study / f"fold-{fold.name}-{identity.run}"
-            about = {
-                **{
-                    key: getattr(identity, key)
-                    for key in ("run", "dataset", "algorithm", "seed", "fold", "held_out")
-                },
-                "training": list(model.record.training if model.record else fold.training),
-                "classes": list(fold_images.catalog.classes),
-                "root": root,
-            }
-            if subject.trained_on(info):
-                groups = training_groups(fold_images, fold.training)
-                about |= {"training_groups": groups} if groups else {}
-            recipes = _recipes(subject, fold, fold_images, settings.eval_subsets)
-            runs.append(PredictedRun(folders[fold.name] / PREDICTION_FILE, about, recipes))
-        with prediction_files(runs if predictions else [], model.step, fold_images) as listen:
-            all_recipes = [recipe for run in runs for recipe in run.recipes]
-            counts = counted(
-                logits, fold_images, all_recipes, settings, model.group_size, tell, listen
-            )
-        for fold, identity, run in zip(group, identities, runs, strict=True):
-            folder = folders[fold.name]
+    for group in _with_the_same_images(folds):
+        images = environments_of(group[0], environments)
+        evaluated = []
+        for fold in group:
+            identity = identity_of(subject, fold, info, str(protocol["name"]))
+            recipes = _recipes(subject, fold, images, settings.eval_subsets)
+            folder = study / f"fold-{fold.name}-{identity.run}"
+            evaluated.append(EvaluatedFold(fold, identity, recipes, folder))
+            folders[fold.name] = folder
+        targets = []
+        if predictions:
+            targets = [_prediction_target(subject, one, images, root) for one in evaluated]
+        all_recipes: list[ErrorRecipe] = []
+        for one in evaluated:
+            all_recipes.extend(one.recipes)
+        with prediction_files(targets, model.step, images) as listen:
+            counts = counted(logits, images, all_recipes, settings, model.group_size, tell, listen)
+        for one in evaluated:
             if features:
-                write_features(folder, model, fold_images, run.recipes, features)
-            folder.mkdir(parents=True, exist_ok=True)
-            evaluated: dict[str, Any] = {"name": subject.name, "content": subject.content}
-            if model.averaged:
-                evaluated["averaged"] = list(model.averaged)
-            identity = replace(
-                identity, unlearnable=_unlearnable(subject, identity, fold_images, run.recipes)
-            )
-            rows = rows_of_counts(identity, model.step, run.recipes, counts)
-            final = Evaluations(steps=model.step, every=0, scored=scored_by(run.recipes))
-            about = {"run": identity.run, "evaluated": evaluated, "evaluations": final.model_dump()}
-            about["understood"] = lines_of_dataset(info)
-            write_whole(folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
-            write_whole(folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
-            finish(folder)
+                write_features(one.folder, model, images, one.recipes, features)
+            _write_rows(subject, one, images, counts)
     return [folders[fold.name] for fold in folds]
+
+
+def _with_the_same_images(folds: Sequence[Fold]) -> list[list[Fold]]:
+    """Group the folds that see the same images; a membership has other ones in every fold."""
+    groups = [[fold for fold in folds if fold.membership is None]]
+    groups += [[fold] for fold in folds if fold.membership is not None]
+    return [group for group in groups if group]
+
+
+def _prediction_target(
+    subject: Subject, evaluated: EvaluatedFold, environments: Environments, root: str | None
+) -> PredictionTarget:
+    """Describe where the predictions of a fold go, and what their file says of them."""
+    identity = evaluated.identity
+    fold = evaluated.fold
+    record = subject.model.record
+    about: dict[str, Any] = {
+        "run": identity.run,
+        "dataset": identity.dataset,
+        "algorithm": identity.algorithm,
+        "seed": identity.seed,
+        "fold": identity.fold,
+        "held_out": identity.held_out,
+        "training": list(record.training if record else fold.training),
+        "classes": list(environments.catalog.classes),
+        "root": root,
+    }
+    if subject.trained_on(environments.info):
+        groups = training_groups(environments, fold.training)
+        if groups:
+            about["training_groups"] = groups
+    return PredictionTarget(evaluated.folder / PREDICTION_FILE, about, evaluated.recipes)
+
+
+def _write_rows(
+    subject: Subject, evaluated: EvaluatedFold, environments: Environments, counts: Counts
+) -> None:
+    """Write the rows of a fold and what they are of to its folder.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    model = subject.model
+    folder = evaluated.folder
+    recipes = evaluated.recipes
+    missing = _unlearnable(subject, evaluated.identity, environments, recipes)
+    identity = replace(evaluated.identity, unlearnable=missing)
+    rows = rows_of_counts(identity, model.step, recipes, counts)
+    final = Evaluations(steps=model.step, every=0, scored=scored_by(recipes))
+    what: dict[str, Any] = {"name": subject.name, "content": subject.content}
+    if model.averaged:
+        what["averaged"] = list(model.averaged)
+    about = {
+        "run": identity.run,
+        "evaluated": what,
+        "evaluations": final.model_dump(),
+        "understood": lines_of_dataset(environments.info),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
+    write_whole(folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
+    finish(folder)
 
 
 def _unlearnable(
@@ -317,11 +364,10 @@ def _unlearnable(
     environments: Environments,
     recipes: Sequence[ErrorRecipe],
 ) -> dict[str, float]:
-    """Find what a model is tested on and was not trained on; its run's own words on its own
-    dataset, where it has any.
+    """Find what a model is tested on and was not trained on.
 
-    Nothing is known of a model that was trained elsewhere, nor of a run that did not record its
-    classes.
+    On its own dataset these are the words of its run, if it has any. Nothing is known of a model
+    that was trained elsewhere, nor of a run that did not record its classes.
     """
     record = subject.model.record
     if record is None:
@@ -337,13 +383,15 @@ def validation_accuracy(
     protocol: Mapping[str, Any],
     settings: TrainerSettings,
 ) -> Accuracy:
-    """Compute a run's accuracy on the validation images of its training environments; no other
-    images are looked at.
+    """Compute a run's accuracy on the validation images of its training environments.
+
+    No other images are looked at.
 
     Raises:
         ConfigError: the dataset is another one, or does not have its fold.
     """
-    subject, info = Subject.of(model, "", ""), environments.info
+    subject = Subject.of(model, "", "")
+    info = environments.info
     if not subject.trained_on(info):
         raise ConfigError(
             f"runs of {model.record.identity['dataset']} are chosen on their own "
@@ -351,32 +399,30 @@ def validation_accuracy(
         )
     (fold,) = folds_of(subject, planned_folds(protocol, info), info)
     fold_images = environments_of(fold, environments)
-    recipes = [
-        recipe
-        for recipe in _recipes(subject, fold, fold_images, ["val"])
-        if recipe.env in fold.training
-    ]
-    counts = counted(
-        _logits(subject, environments), fold_images, recipes, settings, model.group_size
-    )
-    rows = rows_of_counts(
-        identity_of(subject, fold, info, str(protocol["name"])), model.step, recipes, counts
-    )
-    wrong, n = sum(row.wrong for row in rows), sum(row.seen for row in rows)
-    return Accuracy(1 - sum(row.error for row in rows) / len(rows), 1 - wrong / n)
+    recipes = _recipes(subject, fold, fold_images, ["val"])
+    recipes = [recipe for recipe in recipes if recipe.env in fold.training]
+    logits = _logits(subject, environments)
+    counts = counted(logits, fold_images, recipes, settings, model.group_size)
+    identity = identity_of(subject, fold, info, str(protocol["name"]))
+    rows = rows_of_counts(identity, model.step, recipes, counts)
+    mean_error = sum(row.error for row in rows) / len(rows)
+    wrong = sum(row.wrong for row in rows)
+    seen = sum(row.seen for row in rows)
+    return Accuracy(1 - mean_error, 1 - wrong / seen)
 
 
 def _recipes(
     subject: Subject, fold: Fold, environments: Environments, subsets: Sequence[str]
 ) -> list[ErrorRecipe]:
-    """List the errors to record; of a run on another form of these images, only domains it never
-    saw are held out.
+    """List the errors to record.
+
+    Of a run on another form of these images, only domains that it never saw are held out.
     """
     recipes = recipes_of(fold, environments, subsets, subject.grouped)
     domains = subject.domains_seen(environments.info)
-    return (
-        [replace(r, held_out=domain(r.env) not in domains) for r in recipes] if domains else recipes
-    )
+    if not domains:
+        return recipes
+    return [replace(recipe, held_out=domain(recipe.env) not in domains) for recipe in recipes]
 
 
 @torch.no_grad()
@@ -389,8 +435,9 @@ def counted(
     tell: Callable[[str], None] = lambda text: None,
     listen: Callable[[EvalBatch, Tensor], None] | None = None,
 ) -> Counts:
-    """Sum up ``seen``, ``wrong`` and ``loss`` of every eval set that some recipe mixes, each
-    evaluated once.
+    """Sum up ``seen``, ``wrong`` and ``loss`` of every eval set that some recipe mixes.
+
+    Each is evaluated once.
 
     Args:
         logits: (x, name of the eval set, number of the batch) -> (n, K), x on the device of the
@@ -404,9 +451,16 @@ def counted(
         listen: is given every batch and its logits.
     """
     data = EnvironmentData(
-        environments, [], recipes, steps=1, eval_every=1, batch_size=1, eval_batch_size=settings.eval_batch_size,
-        seed=0, group_size=group_size,
-    )  # fmt: skip
+        environments,
+        [],
+        recipes,
+        steps=1,
+        eval_every=1,
+        batch_size=1,
+        eval_batch_size=settings.eval_batch_size,
+        seed=0,
+        group_size=group_size,
+    )
     counts: Counts = {}
     loaders = data.val_dataloader()
     for number, loader in enumerate(loaders, start=1):
@@ -427,14 +481,18 @@ def counted(
 
 def _autocast(precision: str, device: str) -> AbstractContextManager[object]:
     types = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-    return torch.autocast(device, types[precision]) if precision in types else nullcontext()
+    if precision not in types:
+        return nullcontext()
+    return torch.autocast(device, types[precision])
 
 
 def _logits(subject: Subject, environments: Environments) -> Logits:
-    """Return what computes logits: a run on its own dataset, batch by batch as in training; else
-    :class:`Adapted`.
+    """Return what computes logits.
+
+    A run on its own dataset predicts batch by batch as in training; else it is :class:`Adapted`.
     """
-    model, catalog = subject.model, environments.catalog
+    model = subject.model
+    catalog = environments.catalog
     if isinstance(model, LoadedModel) and subject.trained_on(environments.info):
         run = model.run
         return lambda x, name, index: run.predict_logits(x.to(run.networks.dtype), name, index)[0]
@@ -457,7 +515,9 @@ class Adapted:
     def __init__(
         self, model: Predictor, classes: Sequence[str], preprocessing: Preprocessing
     ) -> None:
-        self.model, self.classes, self.source = model, list(classes), preprocessing
+        self.model = model
+        self.classes = list(classes)
+        self.source = preprocessing
         inputs = model.preprocessing
         if inputs.vectors != preprocessing.vectors:
             sees, holds = ("vectors", "images") if inputs.vectors else ("images", "vectors")
@@ -482,14 +542,14 @@ class Adapted:
                 f"the model knows no class {some_of(missing)} of the dataset; name its outputs in "
                 "their order with classes=[...], or choose a dataset of its classes"
             )
-        aligned = not model.classes or model.classes == tuple(classes)
-        self._columns = (
-            None if aligned else torch.tensor([model.classes.index(name) for name in classes])
-        )
+        self._columns: Tensor | None = None  # where the order of the classes differs
+        if model.classes and model.classes != tuple(classes):
+            self._columns = torch.tensor([model.classes.index(name) for name in classes])
 
     def __call__(self, x: Tensor, name: str, index: int) -> Tensor:
-        """Map (n, C, H, W) images as the dataset gives them to (n, K) logits; a batch's (name,
-        index) is unused.
+        """Map (n, C, H, W) images as the dataset gives them to (n, K) logits.
+
+        A batch's (name, index) is unused.
         """
         like = next((p for p in self.model.parameters() if p.is_floating_point()), x)
         logits: Tensor = self.model(self._images(x).to(like.dtype))
@@ -503,15 +563,15 @@ class Adapted:
         return logits if self._columns is None else logits[:, self._columns.to(logits.device)]
 
     def _images(self, x: Tensor) -> Tensor:
-        """Convert the dataset's images to the size and normalization that the model was made for."""
-        inputs, source = self.model.preprocessing, self.source
+        """Convert the dataset's images to the size and normalization that the model takes."""
+        inputs = self.model.preprocessing
+        source = self.source
         if inputs == source:
             return x
         plain = x * _channels(source.std, x) + _channels(source.mean, x)
         if inputs.image != source.image:
-            plain = F.interpolate(
-                plain, size=inputs.image[1:], mode="bilinear", antialias=True
-            ).clamp(0, 1)
+            size = inputs.image[1:]
+            plain = F.interpolate(plain, size=size, mode="bilinear", antialias=True).clamp(0, 1)
         return (plain - _channels(inputs.mean, x)) / _channels(inputs.std, x)
 
 

@@ -32,7 +32,7 @@ class Foreign(Predictor):
 
     Args:
         function: (n, C, H, W) -> (n, K).
-        classes: names of the K classes; empty where they are those of the dataset, in its order.
+        classes: names of the K classes; empty if they are those of the dataset, in its order.
         preprocessing: of the images that it takes.
     """
 
@@ -70,13 +70,14 @@ def foreign(
     weights: str | Path | None = None,
     trust: bool = False,
 ) -> Callable[[Preprocessing], Predictor]:
-    """Resolve what names a model to a function that loads it, once the images of the dataset are
-    known.
+    """Resolve what names a model to a function that loads it.
+
+    It is called once the images of the dataset are known.
 
     Args:
         model: a ``torch.export`` file (.pt2), a TorchScript file, a ``model.pkl`` of DomainBed,
             ``MODULE:FUNCTION``, the name of a timm model, or a callable.
-        classes: names of the outputs; empty where they are the dataset's.
+        classes: names of the outputs; empty if they are the dataset's.
         weights: file with the tensors of a timm model; None takes timm's published ones.
         trust: load files of ``torch.export`` and TorchScript, which are programs.
 
@@ -188,56 +189,53 @@ def _timm(
     except Exception as error:  # timm raises anything
         if weights is not None and isinstance(error, WeightsError):
             raise
-        reason = (
-            str(error).partition(";")[0]
-            if isinstance(error, DgbenchError)
-            else reason_of(error)[:120]
-        )
+        if isinstance(error, DgbenchError):
+            reason = str(error).partition(";")[0]
+        else:
+            reason = reason_of(error)[:120]
         raise WeightsError(
             f"model={name} cannot be had ({reason}); give its tensors with weights=FILE, a .pth "
             "or .safetensors file"
         ) from error
     pretrained = network.pretrained_cfg
-    channels, height, width = pretrained.get("input_size", preprocessing.image)
-    side = (
-        preprocessing.image[1:]
-        if not pretrained.get("fixed_input_size", False)
-        else (height, width)
-    )
-    inputs = Preprocessing((channels, *side), tuple(pretrained["mean"]), tuple(pretrained["std"]))
+    channels, *sides = pretrained.get("input_size", preprocessing.image)
+    if not pretrained.get("fixed_input_size", False):
+        sides = preprocessing.image[1:]
+    inputs = Preprocessing((channels, *sides), tuple(pretrained["mean"]), tuple(pretrained["std"]))
     names = list(classes) or list(pretrained.get("label_names") or [])
     return Foreign(network, names, inputs)
 
 
 def _filled(name: str, content: Any, weights: str | Path) -> nn.Module:
-    """Build the network with as many outputs as the file's last layer has, and load the file's
-    tensors into it.
-    """
+    """Build the network with as many outputs as the file's last layer, and load the file."""
     import timm
 
     with torch.device("meta"):
         bare: Any = timm.create_model(name, pretrained=False)
     last = f"{bare.pretrained_cfg['classifier']}.bias"
-    groups = dict(groups_of(content))
-    biases = [
-        value
-        for tensors in groups.values()
-        for key, value in tensors.items()
-        if key == last or key.endswith(f".{last}")
-    ]
-    if not biases:
+    bias = _first_named(content, last)
+    if bias is None:
         raise WeightsError(
             f"weights={weights} has no {last}, so it is no {name} with a classifier; give another"
         )
-    network: nn.Module = timm.create_model(name, pretrained=False, num_classes=len(biases[0]))
+    network: nn.Module = timm.create_model(name, pretrained=False, num_classes=len(bias))
     question = Question(
-        Path(weights),
-        network.state_dict(),
-        name,
-        dict,
+        file=Path(weights),
+        network=network.state_dict(),
+        arch=name,
+        adapt=dict,
         may_lack=("*.num_batches_tracked",),
         option="",
     )
     tensors, _ = question.answer(content)
     network.load_state_dict(tensors, strict=False)
     return network
+
+
+def _first_named(content: Any, name: str) -> Tensor | None:
+    """Find the first tensor in a file that is called ``name``, behind any prefix."""
+    for tensors in dict(groups_of(content)).values():
+        for key, value in tensors.items():
+            if key == name or key.endswith(f".{name}"):
+                return value
+    return None

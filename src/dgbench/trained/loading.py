@@ -24,9 +24,9 @@ from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 from dgbench.validation import Places, Refusal, Step, Switch, checked, some_of
 
-LARGER = 16  # times its file, at most
+MOST_TIMES_FILE = 16  # times the bytes of its file that a network may have
 SMALL = 2**26  # bytes that any network may have
-PARAMETER = 2**12  # bytes that a tensor costs at least, as an object and in a file
+TENSOR_BYTES = 2**12  # that a tensor costs at least, as an object and in a file
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 
 log = logging.getLogger("dgbench")
@@ -42,9 +42,8 @@ def _usable(device: str | torch.device) -> str | torch.device:
     return device
 
 
-Device = Annotated[
-    Annotated[str | torch.device, Refusal("is no device", "choose e.g. cpu")], AfterValidator(_usable)
-]  # fmt: skip
+_Device = Annotated[str | torch.device, Refusal("is no device", "choose e.g. cpu")]
+Device = Annotated[_Device, AfterValidator(_usable)]
 
 
 @checked
@@ -59,7 +58,7 @@ def load(
 
     Args:
         run: a run's folder, an archive of one (.zip, .tar, ...), or one of its checkpoints; a list
-            of them is an ensemble, whose logits are the mean of theirs.
+            of these is an ensemble, whose logits are the mean of theirs.
         step: weights of the ``last`` evaluation, or of the ``best`` one: with the lowest error on
             the training environments' validation images. A checkpoint is what it is.
         device: that the model goes to.
@@ -114,7 +113,8 @@ def _weights_of(folder: Path, record: ModelRecord, step: str) -> Path:
 
 def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
     content: Any = read_tensors(file)
-    if unknown := unknown_classes(content):
+    unknown = unknown_classes(content)
+    if unknown:
         raise WeightsError(
             f"{file} holds values of {some_of(unknown)}, which is never run and no checkpoint of "
             "dgbench has; name another"
@@ -140,17 +140,18 @@ def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
 
 
 def _refuse_larger(record: ModelRecord, file: Path) -> None:
-    """Refuse a network far larger than the weights that are said to fill it, before it takes
-    memory.
+    """Refuse a network far larger than the weights that are said to fill it.
+
+    It is refused before it takes memory.
 
     Raises:
         RecordError: it is far larger.
     """
-    limit = LARGER * file.stat().st_size + SMALL
+    limit = MOST_TIMES_FILE * file.stat().st_size + SMALL
     parameters = itertools.count()
 
     def count(*_: object) -> None:
-        if next(parameters) > limit // PARAMETER:
+        if next(parameters) > limit // TENSOR_BYTES:
             raise RecordError(
                 f"{MODEL_FILE} names a network of more layers than {file} can hold; train it again"
             )
@@ -170,7 +171,7 @@ def _refuse_larger(record: ModelRecord, file: Path) -> None:
 
 
 def _state(content: Any, record: ModelRecord, file: Path) -> tuple[int, dict[str, Any]]:
-    """Return step and tensors of a checkpoint, the averaged ones where those were evaluated."""
+    """Return step and tensors of a checkpoint, the averaged ones if those were evaluated."""
     runs = content.get("runs") if isinstance(content, Mapping) else None
     if runs is None:
         if not isinstance(content, Mapping) or "state_dict" not in content:
@@ -212,15 +213,17 @@ def run_folders(folder: Path) -> list[Path]:
 def _refuse_folder_of_runs(folder: Path) -> None:
     runs = run_folders(folder)
     examples = ", ".join(str(run.relative_to(folder)) for run in runs[:3])
+    if len(runs) > 3:
+        examples += ", ..."
     raise RecordError(
-        f"{folder} holds {len(runs)} models ({examples}{', ...' if len(runs) > 3 else ''}); name "
-        "one of them, or pass several as a list for an ensemble"
+        f"{folder} holds {len(runs)} models ({examples}); name one of them, or pass several as a "
+        "list for an ensemble"
     )
 
 
 @contextmanager
 def _extracted(archive: Path) -> Iterator[Path]:
-    """Extract an archive to a temporary folder, and yield the folder in it that holds the model."""
+    """Extract an archive to a temporary folder, and yield the folder in it with the model."""
     with tempfile.TemporaryDirectory() as temporary:
         try:
             extract(archive, Path(temporary))

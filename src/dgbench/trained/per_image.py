@@ -1,11 +1,12 @@
-"""What is kept of single images when a model is evaluated: features and predictions, in files
-beside the rows.
+"""What is kept of single images when a model is evaluated.
+
+Features and predictions stand in files beside the rows.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dgbench.batches import ErrorRecipe, EvalBatch
-from dgbench.callbacks.predictions import PredictedRun, PredictionLines, columns_of
+from dgbench.callbacks.predictions import PredictionLines, PredictionTarget, columns_of
 from dgbench.data.description import SUBSETS
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
@@ -24,7 +25,7 @@ from dgbench.records.rows import FEATURE_FILE
 from dgbench.seeding import derive
 from dgbench.trained.predictor import LoadedModel, Predictor
 
-AT_ONCE = 256
+AT_ONCE = 256  # images in a batch
 
 
 @torch.no_grad()
@@ -35,13 +36,13 @@ def write_features(
     recipes: Sequence[ErrorRecipe],
     most: int,
 ) -> None:
-    """Write features of up to ``most`` images of each environment: ``test`` ones if any, else
-    ``val`` ones.
+    """Write features of up to ``most`` images of each environment.
 
-    The file holds ``features`` (n, m) float16, ``env``, ``held_out``, ``label`` and ``predicted``
-    (n,), and ``about``, JSON with the names of environments and classes. Which images are taken
-    depends on their eval set alone, so that several models are seen on the same ones. Environments
-    whose error mixes several eval sets are left out.
+    These are ``test`` images if it has any, else ``val`` ones. The file holds ``features`` (n, m)
+    float16, ``env``, ``held_out``, ``label`` and ``predicted`` (n,), and ``about``, JSON with the
+    names of environments and classes. Which images are taken depends on their eval set alone, so
+    that several models are seen on the same ones. Environments whose error mixes several eval sets
+    are left out.
 
     Args:
         folder: that receives it.
@@ -58,45 +59,44 @@ def write_features(
             "features= needs a run of dgbench, whose featurizer is known; leave it out for this "
             "model"
         )
-    recipe_by_env = {
-        r.env: r
-        for r in sorted(recipes, key=lambda r: SUBSETS.index(r.subset))
-        if len(r.mixture) == 1
-    }
+    recipe_by_env: dict[str, ErrorRecipe] = {}  # of the last subset, test after val
+    for recipe in sorted(recipes, key=lambda recipe: SUBSETS.index(recipe.subset)):
+        if len(recipe.mixture) == 1:
+            recipe_by_env[recipe.env] = recipe
     if not recipe_by_env:
         raise ConfigError(
             "features= needs environments with images of their own; set "
             "dataset.evaluation=sampled for painted ones"
         )
-    parts: dict[str, list[np.ndarray]] = {
-        name: [] for name in ("features", "env", "held_out", "label", "predicted")
-    }
+    names = ("features", "env", "held_out", "label", "predicted")
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for number, recipe in enumerate(recipe_by_env.values()):
         (name,) = recipe.mixture
         scored = environments.eval_sets([name])[name]
-        order = np.random.default_rng(derive(0, "features", name)).permutation(len(scored.indices))[
-            :most
-        ]
+        rng = np.random.default_rng(derive(0, "features", name))
+        order = rng.permutation(len(scored.indices))[:most]
         held_out = recipe.never_trained_on(model.record.training)
-        for rows in map(torch.from_numpy, np.split(order, range(AT_ONCE, len(order), AT_ONCE))):
-            batch = scored.at(rows)
+        for chunk in np.split(order, range(AT_ONCE, len(order), AT_ONCE)):
+            batch = scored.at(torch.from_numpy(chunk))
             x, y = environments.store.gather(batch.indices, batch.feature)
             features = model.features(x.to(model.run.networks.dtype))
             logits = model.run.networks.classifier(features)
             parts["features"].append(features.to(torch.float16).cpu().numpy())
             parts["label"].append(y.cpu().numpy())
             parts["predicted"].append(logits.argmax(1).cpu().numpy())
-            parts["env"].append(np.full(len(rows), number))
-            parts["held_out"].append(np.full(len(rows), held_out))
-    about = json.dumps(
-        {"environments": list(recipe_by_env), "classes": list(environments.catalog.classes)}
-    )
-    arrays = {name: np.concatenate(array) for name, array in parts.items()}
-    folder.mkdir(parents=True, exist_ok=True)
+            parts["env"].append(np.full(len(chunk), number))
+            parts["held_out"].append(np.full(len(chunk), held_out))
+    classes = list(environments.catalog.classes)
+    about = json.dumps({"environments": list(recipe_by_env), "classes": classes})
+    arrays = {name: np.concatenate(chunks) for name, chunks in parts.items()}
+    _save_arrays(folder, {"about": np.array(about), **arrays})
+
+
+def _save_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write the file of features, whole."""
     save: Callable[..., None] = np.savez_compressed  # its stub takes names for its own options
-    write_whole_with(
-        folder / FEATURE_FILE, lambda file: save(file, about=np.array(about), **arrays)
-    )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole_with(folder / FEATURE_FILE, lambda file: save(file, **arrays))
 
 
 Listen = Callable[[EvalBatch, Tensor], None]
@@ -104,10 +104,11 @@ Listen = Callable[[EvalBatch, Tensor], None]
 
 @contextmanager
 def prediction_files(
-    runs: Sequence[PredictedRun], step: int, environments: Environments
+    runs: Sequence[PredictionTarget], step: int, environments: Environments
 ) -> Iterator[Listen | None]:
-    """Yield a listener for every batch and its (n, K) logits; write a file for each run (fold) once
-    all went well.
+    """Yield a listener for every batch and its (n, K) logits, or None without runs.
+
+    A file is written for each run (fold) once all went well.
 
     Raises:
         ConfigError: pyarrow is not installed.

@@ -1,5 +1,6 @@
-"""A trained model as an ordinary module that knows its classes, and how pictures or vectors become
-its input.
+"""A trained model as an ordinary module that knows its classes and its input.
+
+It says how pictures or vectors become that input.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Predictor(nn.Module):
     Attributes:
         record: what a run is; None of any other model.
         step: optimizer steps that a run had made; 0 of any other model.
-        averaged: hashes of the runs that it is the mean of, where it is one.
-        title: what tables call it, where its file says that.
+        averaged: hashes of the runs that it is the mean of, if it is one.
+        title: what tables call it, if its file says that.
         seen: dataset -> environments of it that the model was trained on, as far as its file says
             it.
     """
@@ -79,11 +80,9 @@ class Predictor(nn.Module):
         self, classes: Sequence[str], preprocessing: Preprocessing, group_size: int = 0
     ) -> None:
         super().__init__()
-        self.classes, self.preprocessing, self.group_size = (
-            tuple(classes),
-            preprocessing,
-            group_size,
-        )
+        self.classes = tuple(classes)
+        self.preprocessing = preprocessing
+        self.group_size = group_size
 
     @torch.no_grad()
     def predict(self, images: Any) -> Predictions:
@@ -104,16 +103,16 @@ class Predictor(nn.Module):
         group = max(1, self.group_size)
         size = group * max(1, AT_ONCE // group)
         like = next(self.parameters(), torch.empty(0))
-        parts = [
-            self(batch.to(like.device, like.dtype)).cpu()
-            for batch in batches(images, self.preprocessing, size)
-        ]
+        parts = []
+        for batch in batches(images, self.preprocessing, size):
+            parts.append(self(batch.to(like.device, like.dtype)).cpu())
         return Predictions(torch.cat(parts), self.classes)
 
 
 class LoadedModel(Predictor):
-    """A trained run in evaluation mode: (n, C, H, W) normalized images, or (n, d) vectors -> (n, K)
-    logits.
+    """A trained run in evaluation mode.
+
+    It maps (n, C, H, W) normalized images, or (n, d) vectors, to (n, K) logits.
 
     Args:
         module: the run.
@@ -128,12 +127,11 @@ class LoadedModel(Predictor):
     record: ModelRecord
 
     def __init__(self, module: SingleRun, record: ModelRecord, step: int) -> None:
-        super().__init__(
-            record.classes,
-            record.preprocessing,
-            module.algorithm.group_size(module.algorithm.values),
-        )
-        self.run, self.record, self.step = module, record, step
+        group_size = module.algorithm.group_size(module.algorithm.values)
+        super().__init__(record.classes, record.preprocessing, group_size)
+        self.run = module
+        self.record = record
+        self.step = step
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -187,9 +185,8 @@ class Ensemble(Predictor):
                     "an ensemble needs models of images of one size and normalization; load them "
                     "apart"
                 )
-        super().__init__(
-            first.classes, first.preprocessing, max(member.group_size for member in members)
-        )
+        group_size = max(member.group_size for member in members)
+        super().__init__(first.classes, first.preprocessing, group_size)
         self.members = nn.ModuleList(members)
         self.eval()
 
@@ -199,8 +196,9 @@ class Ensemble(Predictor):
 
 
 def batches(images: Any, to: Preprocessing, size: int) -> Iterator[Tensor]:
-    """Convert pictures to batches of input to the network, (n, C, H, W) each; vectors as
-    :func:`vector_batches` does.
+    """Convert pictures to batches of input to the network, (n, C, H, W) each.
+
+    Vectors are converted as :func:`vector_batches` does.
 
     Args:
         images: one picture, a sequence of them, or an array or tensor of n. A picture is
@@ -242,9 +240,8 @@ def pictures_of(images: Any) -> Sequence[Any]:
 
 def as_input(picture: Any, to: Preprocessing) -> Tensor:
     """Convert one picture to (C, H, W), resized and normalized; see :func:`batches`."""
-    mean, std = (
-        torch.tensor(values, dtype=torch.float64).view(-1, 1, 1) for values in (to.mean, to.std)
-    )
+    mean = torch.tensor(to.mean, dtype=torch.float64).view(-1, 1, 1)
+    std = torch.tensor(to.std, dtype=torch.float64).view(-1, 1, 1)
     image = _floating(picture, to)
     return image.sub_(mean.to(image)).div_(std.to(image))
 
@@ -267,7 +264,8 @@ def _floating(picture: Any, to: Preprocessing) -> Tensor:
             f"a picture of shape {tuple(values.shape)} is not (C, H, W) with C = {to.image[0]}, "
             f"as this model was trained on (C, H, W = {', '.join(map(str, to.image))}); convert it"
         )
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise DataError(
             f"a picture has values from {low:.3g} to {high:.3g}; give values in [0, 1] before "
@@ -304,9 +302,9 @@ def _pil(picture: Any) -> Image.Image:
                 f"{picture} is no picture ({type(error).__name__}: {reason}); leave it out"
             ) from error
     if isinstance(picture, Tensor):
-        picture = (
-            picture.cpu().movedim(0, -1).numpy() if picture.dim() == 3 else picture.cpu().numpy()
-        )
+        if picture.dim() == 3:
+            picture = picture.movedim(0, -1)
+        picture = picture.cpu().numpy()
     if not isinstance(picture, np.ndarray):
         raise DataError(
             f"{type(picture).__name__} is no picture; give files, PIL images, arrays or tensors"
@@ -334,9 +332,8 @@ def vector_batches(vectors: Any, d: int, size: int) -> Iterator[Tensor]:
         DataError: something else, or numbers that are not finite.
     """
     try:
-        rows = torch.as_tensor(
-            vectors if isinstance(vectors, Tensor) else np.asarray(vectors, np.float32)
-        )
+        numbers = vectors if isinstance(vectors, Tensor) else np.asarray(vectors, np.float32)
+        rows = torch.as_tensor(numbers)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{type(vectors).__name__} holds no rows of numbers; give an array (n, {d})"

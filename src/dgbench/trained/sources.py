@@ -1,5 +1,6 @@
-"""From what a user names (folders, files, functions, models of timm) to models, their datasets, and
-rows.
+"""From what a user names to models, their datasets, and rows.
+
+Users name folders, files, functions and models of timm.
 """
 
 from __future__ import annotations
@@ -36,22 +37,10 @@ from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 from dgbench.validation import Checked, NonBlank, OneLine, Refusal, Switch, Whole0, shown
 
-# a word that names another dataset than that of a run
-CHOOSE = (
-    "dataset=",
-    "corruptions=",
-    "+corruptions=",
-)
-# names of files that hold a run, or a part of one
-PACKED = (
-    ".ckpt",
-    ".zip",
-    ".tar",
-    ".tgz",
-    ".gz",
-    ".xz",
-    ".bz2",
-)
+# beginnings of a word that names another dataset than that of a run
+NAMES_DATASET = ("dataset=", "corruptions=", "+corruptions=")
+# ends of names of files that hold a run, or a part of one
+HOLDS_RUN = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")
 
 #: option -> which models read it
 READ_BY = {"step": "only a run with its checkpoints", "weights": "only a model of timm"}
@@ -60,7 +49,7 @@ READ_BY = {"step": "only a run with its checkpoints", "weights": "only a model o
 Model = Predictor | Callable[[Preprocessing], Predictor]
 
 
-class Source(NamedTuple):
+class ModelSource(NamedTuple):
     """A model that is not loaded."""
 
     name: Any  #: what to call it
@@ -123,9 +112,10 @@ class Evaluator(Checked):
                 raise ConfigError(
                     f"{option}={value} has no effect here: {reader} reads it; leave it out"
                 )
-        return [
-            folder for source in sources for folder in self._evaluate(source.name, source.load())
-        ]
+        folders: list[Path] = []
+        for source in sources:
+            folders += self._evaluate(source.name, source.load())
+        return folders
 
     def _evaluate(self, source: Any, loaded: Model) -> list[Path]:
         model = loaded if isinstance(loaded, Predictor) else None
@@ -135,11 +125,7 @@ class Evaluator(Checked):
         environments = self._environments(dataset, model, device)
         if model is None:
             model = loaded(environments.catalog.preprocessing)
-        name = self.name or ""
-        title = name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
-        if record is None and (not title or title == "<lambda>"):
-            raise ConfigError("a function has no name for the tables; give name=")
-        subject = Subject.of(model, name, Path(title).name if "/" in title else title)
+        subject = self._subject(model, source)
         if record is not None and subject.trained_on(environments.info):
             if not _protocol_words(self.overrides):
                 protocol = self._own_fold(record)
@@ -152,40 +138,65 @@ class Evaluator(Checked):
             model.classes = tuple(self.classes)
         model.to(device)
         folders = evaluate_model(
-            subject, environments, protocol, settings, Path(self.output), self.tell,
-            features=self.features, predictions=self.predictions, root=dataset.get("root"),
-        )  # fmt: skip
-        if (
-            self.predictions
-            and record is not None
-            and folders[0].name.endswith(record.identity["run"])
-        ):
+            subject,
+            environments,
+            protocol,
+            settings,
+            Path(self.output),
+            self.tell,
+            features=self.features,
+            predictions=self.predictions,
+            root=dataset.get("root"),
+        )
+        is_own = record is not None and folders[0].name.endswith(record.identity["run"])
+        if self.predictions and is_own:
             _complete(Path(source), folders[0])
         return folders
 
-    def _sources(self, model: Any) -> list[Source]:
+    def _subject(self, model: Predictor, source: Any) -> Subject:
+        """Describe a model by the name that was given, or by what named it.
+
+        Raises:
+            ConfigError: it is a function without a name.
+        """
+        title = self.name or ""
+        if not title:
+            title = source if isinstance(source, str) else getattr(source, "__name__", "")
+        if model.record is None and (not title or title == "<lambda>"):
+            raise ConfigError("a function has no name for the tables; give name=")
+        return Subject.of(model, self.name or "", Path(title).name if "/" in title else title)
+
+    def _sources(self, model: Any) -> list[ModelSource]:
+        """List the models that an argument names, one by one."""
         step = self.step or "last"
         if self.ensemble:
             members = model if isinstance(model, (list, tuple)) else run_folders(Path(str(model)))
-            return [Source("ensemble", partial(load, members, step, trust=self.trust), "step")]
+            return [ModelSource("ensemble", partial(load, members, step, trust=self.trust), "step")]
         if isinstance(model, (list, tuple)):
-            return [source for member in model for source in self._sources(member)]
+            return self._sources_of(model)
         if isinstance(model, Predictor):
-            return [Source("", lambda: model)]
+            return [ModelSource("", lambda: model)]
         if not isinstance(model, (str, Path)):
             make = foreign(model, self.classes)
-            return [Source(model, lambda: make)]
-        name, path = str(model), Path(model).expanduser()
+            return [ModelSource(model, lambda: make)]
+        name = str(model)
+        path = Path(model).expanduser()
         if path.is_dir() and not (path / MODEL_FILE).exists():
-            return [source for run in run_folders(path) for source in self._sources(run)]
-        if path.is_dir() or (path.exists() and path.name.endswith(PACKED)):
+            return self._sources_of(run_folders(path))
+        if path.is_dir() or (path.exists() and path.name.endswith(HOLDS_RUN)):
             open_to = "" if path.suffix == ".ckpt" else "step"
-            return [Source(name, partial(load, path, step, trust=self.trust), open_to)]
+            return [ModelSource(name, partial(load, path, step, trust=self.trust), open_to)]
         is_code = path.suffix in (EXPORTED, PICKLE, *TORCHSCRIPT) or ":" in name
         make = foreign(name, self.classes, self.weights, self.trust)
-        return [Source(name, lambda: make, "" if is_code else "weights")]
+        return [ModelSource(name, lambda: make, "" if is_code else "weights")]
 
-    def _means(self, model: Any) -> list[Source]:
+    def _sources_of(self, models: Sequence[Any]) -> list[ModelSource]:
+        sources: list[ModelSource] = []
+        for model in models:
+            sources += self._sources(model)
+        return sources
+
+    def _means(self, model: Any) -> list[ModelSource]:
         """Group runs that belong together, and make a source of the mean of each group."""
         kind = str(self.averaging)
         if self.ensemble:
@@ -195,27 +206,28 @@ class Evaluator(Checked):
             )
         named = model if isinstance(model, (list, tuple)) else [model]
         return [
-            Source(kind, partial(self._mean, group, kind), "step")
+            ModelSource(kind, partial(self._mean, group, kind), "step")
             for group in siblings(named, self.trust)
         ]
 
     def _mean(self, group: Siblings, kind: str) -> Predictor:
-        """Average runs, judged on the dataset that they were trained on, whatever dataset the mean
-        is evaluated on.
+        """Average runs, judged on the dataset that they were trained on.
+
+        That does not depend on the dataset that the mean is evaluated on.
         """
-        elsewhere = any(word.startswith(CHOOSE) for word in self.overrides)
-        words = [word for word in self.overrides if word.startswith("trainer.") or not elsewhere]
-        record = group[0][1]
+        trainer_words = [word for word in self.overrides if word.startswith("trainer.")]
+        elsewhere = any(word.startswith(NAMES_DATASET) for word in self.overrides)
+        words = trainer_words if elsewhere else self.overrides
+        _, record = group[0]
         # the greedy rule alone looks at images
         judging_keys = cache(lambda: self._where(record, words))
-        trainer = self.compose([word for word in words if word.startswith("trainer.")])["trainer"]
+        trainer = self.compose(trainer_words)["trainer"]
         device = torch.device(_device(trainer["device"]))
 
         def judge(member: LoadedModel) -> Accuracy:
             dataset, protocol, settings = judging_keys()
-            return validation_accuracy(
-                member, self._environments(dataset, member, device), protocol, settings
-            )
+            environments = self._environments(dataset, member, device)
+            return validation_accuracy(member, environments, protocol, settings)
 
         place = "fold {fold}, seed {seed}".format(**record.identity)
         self.tell(f"averaging {len(group)} runs of {place} ...")
@@ -230,7 +242,7 @@ class Evaluator(Checked):
 
         A run has its own, with the keys that were typed, unless another dataset was named.
         """
-        chosen = any(word.startswith(CHOOSE) for word in overrides)
+        chosen = any(word.startswith(NAMES_DATASET) for word in overrides)
         if record is None or chosen:
             if not chosen and not any(word.startswith("dataset.") for word in overrides):
                 raise ConfigError(
@@ -238,37 +250,25 @@ class Evaluator(Checked):
                 )
             config = self.compose(overrides)
             return config["dataset"], config["protocol"], TrainerSettings(**config["trainer"])
-        if typed := _protocol_words(overrides):
+        typed = _protocol_words(overrides)
+        if typed:
             raise ConfigError(
                 f"{typed[0]} does not apply to a run, which keeps the fold that it was "
                 "trained for unless dataset= names another dataset; leave it out"
             )
-        local_config = self.compose(
-            [word for word in overrides if not word.lstrip("+~").startswith("dataset.")]
-        )
-        trainer, typed_paths = local_config["trainer"], _typed(overrides, "paths")
+        words = [word for word in overrides if not word.lstrip("+~").startswith("dataset.")]
+        local_config = self.compose(words)
         if not self.trust:
-            refuse_code(
-                record.dataset, f"{record.identity['run']}: its dataset", "dataset", "corruptions"
-            )
-        content = dict(record.dataset)
-        for key in (
-            content.keys() & local_config["paths"].keys()
-        ):  # a folder of another machine is not made on this one
-            if key in typed_paths or not Path(str(content[key])).expanduser().is_dir():
-                content[key] = local_config["paths"][key]
+            place = f"{record.identity['run']}: its dataset"
+            refuse_code(record.dataset, place, "dataset", "corruptions")
+        content = _with_local_paths(record.dataset, local_config["paths"], overrides)
         dataset = _with_typed(content, overrides)
+        trainer = local_config["trainer"]
         changed = {key: trainer[key] for key in _typed(overrides, "trainer")}
-        # an earlier version had others
-        keys = {
-            **trainer,
-            **record.trainer,
-            "device": trainer["device"],
-            **changed,
-        }
-        settings = TrainerSettings(
-            **{key: keys[key] for key in keys.keys() & TrainerSettings.model_fields.keys()}
-        )
+        keys = {**trainer, **record.trainer, "device": trainer["device"], **changed}
+        # a run of an earlier version had other keys
+        present = keys.keys() & TrainerSettings.model_fields.keys()
+        settings = TrainerSettings(**{key: keys[key] for key in present})
         return dataset, self._own_fold(record), settings
 
     def _own_fold(self, record: ModelRecord) -> dict[str, Any]:
@@ -280,18 +280,18 @@ class Evaluator(Checked):
     def _environments(
         self, keys: dict[str, Any], model: Predictor | None, device: torch.device
     ) -> Environments:
-        """Build the dataset once, on a device; what it leaves to the model is the model's own, or
-        ImageNet's.
+        """Build the dataset once, on a device.
+
+        What it leaves to the model is the model's own, or ImageNet's.
         """
         images = ImageRecord()
         if model:
             inputs = model.preprocessing
             size = inputs.image[-1]
-            images = (
-                ImageRecord(inputs.mean, inputs.std, size)
-                if inputs.pictures
-                else ImageRecord(input_size=size)
-            )
+            if inputs.pictures:
+                images = ImageRecord(inputs.mean, inputs.std, size)
+            else:
+                images = ImageRecord(input_size=size)
         filled = filled_dataset(images, keys)
         text = repr(filled)
         if text not in self._datasets:
@@ -303,9 +303,7 @@ class Evaluator(Checked):
 
 
 def _complete(run: Path, evaluated: Path) -> None:
-    """Give a run its predictions, as if it had been trained with ``trainer.predictions``, unless it
-    has some.
-    """
+    """Give a run its predictions, as ``trainer.predictions`` does, unless it has some."""
     target = run.expanduser() / PREDICTION_FILE
     if (target.parent / STATUS_FILE).exists() and not os.path.lexists(target):
         with suppress(OSError):  # of somebody else's; the evaluated folder has them
@@ -320,14 +318,25 @@ def _protocol_words(overrides: Sequence[str]) -> list[str]:
 def _typed(overrides: Sequence[str], group: str) -> dict[str, Any]:
     """Parse the values typed for keys of a group, by key."""
     parser = OverridesParser.create()
-    parsed = [
-        parser.parse_override(word)
-        for word in overrides
-        if word.lstrip("+~").startswith(f"{group}.")
-    ]
-    return {
-        override.key_or_group.removeprefix(f"{group}."): override.value() for override in parsed
-    }
+    values = {}
+    for word in overrides:
+        if word.lstrip("+~").startswith(f"{group}."):
+            override = parser.parse_override(word)
+            values[override.key_or_group.removeprefix(f"{group}.")] = override.value()
+    return values
+
+
+def _with_local_paths(
+    dataset: Mapping[str, Any], paths: Mapping[str, Any], overrides: Sequence[str]
+) -> dict[str, Any]:
+    """Copy the keys of a run's dataset, with folders of this machine for those it does not have."""
+    content = dict(dataset)
+    typed = _typed(overrides, "paths")
+    for key in content.keys() & paths.keys():
+        # a folder of another machine is not made on this one
+        if key in typed or not Path(str(content[key])).expanduser().is_dir():
+            content[key] = paths[key]
+    return content
 
 
 def _with_typed(dataset: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""What a study builds, as far as it takes no image, and why it cannot: asked by its plan and before
-it trains.
+"""What a study builds, as far as it takes no image, and why it cannot.
+
+Its plan asks this, and so does its training before it begins.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ R = TypeVar("R", bound=SteppedRun)
 
 IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
 #: bytes of weights that no machine trains: 4 TB, and as many again for gradients and each moment
-LARGEST = 2**42
+MOST_WEIGHT_BYTES = 2**42
 #: what to choose for each kind of images
 FIXES = {
     "vectors": "choose backbone=feature_mlp, linear or mlp",
@@ -45,8 +46,9 @@ FIXES = {
 
 
 class Blueprint:
-    """The parts of a study whose combination can be judged before an image is decoded; networks get
-    no memory.
+    """The parts of a study whose combination can be judged before an image is decoded.
+
+    Networks get no memory.
 
     Args:
         planned: the study as it was planned.
@@ -57,27 +59,23 @@ class Blueprint:
     """
 
     def __init__(self, planned: PlannedStudy) -> None:
-        self.planned, self.config, self.spec, self.folds = (
-            planned,
-            planned.config,
-            planned.spec,
-            planned.folds,
-        )
+        self.planned = planned
+        self.config = planned.config
+        self.spec = planned.spec
+        self.folds = planned.folds
         self.settings = TrainerSettings(**self.config["trainer"])
         self.algorithm = algorithm_class(self.config["algorithm"]["objective"])
-        if planned.info.kind == "vectors" and (reason := self.algorithm.why_not_vectors):
+        if planned.info.kind == "vectors" and self.algorithm.why_not_vectors:
             raise ConfigError(
                 f"algorithm={self.config['algorithm']['name']} cannot train on vectors of "
-                f"features: {reason}; choose another algorithm"
+                f"features: {self.algorithm.why_not_vectors}; choose another algorithm"
             )
         self.head: RandomHead = build({"head": self.config["head"]}, "head")
         self.tuning: Tuning = build(self.config, "tuning")
         self.averaging()
         if self.config["callbacks"]:
-            from dgbench.callbacks.users import (
-                check_callbacks,
-                check_monitors,
-            )  # imports Lightning, as these do
+            # imports Lightning, as these callbacks do
+            from dgbench.callbacks.users import check_callbacks, check_monitors
 
             check_callbacks(self.config["callbacks"])
             check_monitors(self.config["callbacks"], self._logged_errors())
@@ -85,10 +83,12 @@ class Blueprint:
         if self.tuning.cache_features:
             self.tuning.check_cache(self.algorithm, self.settings.precision)
         self._check_networks()
-        if self.config["execution"]["mode"] == "stacked" and (alone := self.why_not_stacked()):
-            raise ConfigError(
-                f"{planned.folder.name} cannot be stacked: {alone}; use execution=single"
-            )
+        if self.config["execution"]["mode"] == "stacked":
+            reason = self.why_not_stacked()
+            if reason:
+                raise ConfigError(
+                    f"{planned.folder.name} cannot be stacked: {reason}; use execution=single"
+                )
 
     @property
     def hparams(self) -> Mapping[str, Any]:
@@ -96,32 +96,28 @@ class Blueprint:
         return self.spec.hparams
 
     def _logged_errors(self) -> list[str]:
-        """List the names of the errors that every evaluation of every fold logs; none where weights
-        are averaged last.
+        """List the names of the errors that every evaluation of every fold logs.
 
-        See :func:`dgbench.callbacks.loggers.error_values`.
+        There are none if weights are averaged last. See
+        :func:`dgbench.callbacks.loggers.error_values`.
         """
         averaging = self.averaging()
         if averaging is not None and averaging.rule.final_only:
             return []
-        subsets = [
-            name
-            for name in self.settings.eval_subsets
-            if name != "test" or self.settings.eval_test == "always"
-        ]
-        names = [
-            f"error/{subset}/{env}" for env in self.planned.info.everywhere for subset in subsets
-        ]
-        held_out = (
-            ["error/held_out"]
-            if all(fold.held_out for fold in self.folds) and "test" in subsets
-            else []
-        )
-        return ["error/training_val", *held_out, *names]
+        subsets = list(self.settings.eval_subsets)
+        if self.settings.eval_test != "always":
+            subsets = [subset for subset in subsets if subset != "test"]
+        names = ["error/training_val"]
+        if "test" in subsets and all(fold.held_out for fold in self.folds):
+            names.append("error/held_out")
+        for env in self.planned.info.everywhere:
+            names += [f"error/{subset}/{env}" for subset in subsets]
+        return names
 
     def _check_seed_moves(self, body: nn.Module) -> None:
-        """Refuse seeds that move the random inputs of what has none: all of them would train the
-        same run.
+        """Refuse seeds that move the random inputs of a method without any.
+
+        All seeds would train the same run.
 
         Raises:
             ConfigError: the algorithm, its surveys and its layers draw nothing.
@@ -147,17 +143,15 @@ class Blueprint:
         self.tuning.check_network(body)
         # not self.sizes: a subclass may count images that are not here yet
         self.bare_sizes = replace(Blueprint.sizes(self, self.folds[0]), n_features=body.n_features)
+        needed = self.algorithm.networks_needed(self.bare_sizes, self.hparams)
         with torch.device("meta"):
-            classifier = build_head(
-                self.algorithm.networks_needed(self.bare_sizes, self.hparams)["classifier"]
-            )
+            classifier = build_head(needed["classifier"])
         if self.settings.environments_per_step is not None:
             self._check_drawing()
         self.head.check(classifier, self.planned.weights, bool(getattr(body, "unit_length", False)))
 
     def _check_drawing(self) -> None:
-        """Refuse to draw environments where a method keeps something for each one that it trains
-        on.
+        """Refuse to draw environments if a method keeps something for each training environment.
 
         Raises:
             ConfigError: networks or state have a part for each environment.
@@ -174,9 +168,7 @@ class Blueprint:
             )
 
     def _shapes_with(self, n_envs: int) -> tuple[Any, ...]:
-        """Collect the networks and the shapes of the state that the method has for steps of
-        ``n_envs`` environments.
-        """
+        """Collect the networks and the shapes of the state for steps of ``n_envs`` environments."""
         sizes = replace(self.bare_sizes, n_features=0, n_envs=n_envs)
         with torch.device("meta"):
             networks, sizes = build_networks(
@@ -195,14 +187,17 @@ class Blueprint:
         return Blueprint.featurizer(self, image)
 
     def _check_combination(self) -> None:
-        """Refuse sharpness-aware updates without one loss, and parts of a minibatch where a method
-        needs the whole.
+        """Refuse settings that would turn the method into another one.
+
+        These are sharpness-aware updates without one loss, and parts of a minibatch for a method
+        that needs the whole.
+
+        Raises:
+            ConfigError: with the reason.
         """
-        name, algorithm, sharpness = (
-            self.config["algorithm"]["name"],
-            self.algorithm,
-            self.sharpness(),
-        )
+        name = self.config["algorithm"]["name"]
+        algorithm = self.algorithm
+        sharpness = self.sharpness()
         label = f"sharpness={self.config['sharpness']['name']}"
         if sharpness and algorithm.why_not_sharp:
             raise ConfigError(
@@ -226,27 +221,25 @@ class Blueprint:
                 )
 
     def sharpness(self) -> SAM | None:
-        """Build the rule by which updates look at raised weights; None where they do not."""
+        """Build the rule by which updates look at raised weights, or return None if they do not."""
         return self._chosen("sharpness")  # type: ignore[no-any-return]
 
     def averaging(self) -> Averaging | None:
-        """Build what averages one run's weights; None where nothing does."""
+        """Build what averages one run's weights, or return None if nothing does."""
         return self._chosen("averaging")  # type: ignore[no-any-return]
 
     def _chosen(self, group: str) -> Any:
-        return (
-            build(without(self.config, group, "name"), group)
-            if "_target_" in self.config[group]
-            else None
-        )
+        if "_target_" not in self.config[group]:
+            return None
+        return build(without(self.config, group, "name"), group)
 
     def trained(self, kind: type[R], networks: Networks, sizes: Sizes, image: tuple[int, ...]) -> R:
-        """Build the module that trains networks, and freeze what ``tuning`` does not train of them.
+        """Build the module that trains networks, and freeze what ``tuning`` does not train.
 
         Args:
             kind: class of the module.
             networks, sizes: of :meth:`networks`.
-            image: shape of what is trained on, kept features where ``tuning.cache_features`` is on.
+            image: shape of what is trained on: of features if ``tuning.cache_features`` is on.
         """
         for name in self.algorithm.featurizers(sizes, self.hparams):
             body: Any = networks[name]
@@ -260,17 +253,14 @@ class Blueprint:
             networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         values = {**dict(settings), **dict(self.tuning), "sharpness": self.sharpness()}
         rule = UpdateRule(**{field.name: values[field.name] for field in fields(UpdateRule)})
-        return kind(
-            self.algorithm(sizes, self.hparams),
-            networks,
-            self._seed_for("inputs"),
-            rule,
-            self.dtype,
-        )
+        algorithm = self.algorithm(sizes, self.hparams)
+        return kind(algorithm, networks, self._seed_for("inputs"), rule, self.dtype)
 
     def networks(self, fold: Fold) -> tuple[Networks, Sizes]:
-        """Build the networks of a fold with their initial weights, and the sizes with their number
-        of features.
+        """Build the networks of a fold with their initial weights.
+
+        Returns:
+            The networks, and the sizes with their number of features.
         """
         return build_networks(
             self.featurizer,
@@ -284,9 +274,9 @@ class Blueprint:
         return seed_for(part, self.spec.seed, self.config["seed_moves"])
 
     def sizes(self, fold: Fold) -> Sizes:
-        """Return all sizes but the number of features, as far as the dataset's description tells."""
+        """Return all sizes but the number of features, as far as the description tells."""
         info = self.planned.info
-        images = sum(n for subsets in info.counts.values() for n in subsets.values())
+        images = sum(sum(subsets.values()) for subsets in info.counts.values())
         return Sizes(
             n_features=0,
             n_classes=info.n_classes,
@@ -298,14 +288,13 @@ class Blueprint:
         )
 
     def _drawn_from(self, fold: Fold) -> int:
-        """Count the environments that each step of a fold draws from; 0 where it has all of them."""
+        """Count the environments that each step of a fold draws from, or 0 if it has all."""
         return 0 if self.settings.environments_per_step is None else len(fold.training)
 
     def featurizer(self, image: tuple[int, ...]) -> nn.Module:
         """Build a featurizer for images of this shape."""
-        featurizer: nn.Module = build(
-            {"backbone": featurizer_keys(self.config, self.hparams)}, "backbone", image=image
-        )
+        keys = featurizer_keys(self.config, self.hparams)
+        featurizer: nn.Module = build({"backbone": keys}, "backbone", image=image)
         return featurizer
 
     @property
@@ -314,47 +303,42 @@ class Blueprint:
         return torch.float64 if self.settings.precision == "64-true" else torch.float32
 
     def why_not_stacked(self) -> str | None:
-        """Say why runs of this study cannot train together with others; None when they can."""
-        settings, averaging = self.settings, self.config["averaging"]
-        network = self._network_alone
+        """Explain why runs of this study cannot train together, or return None if they can."""
+        return self._why_method_alone() or self._why_settings_alone()
+
+    def _why_method_alone(self) -> str | None:
+        """Explain what of protocol, algorithm, network or tuning keeps runs apart."""
+        if any(fold.membership for fold in self.folds):
+            return f"protocol={self.spec.protocol} scores others in each run"
+        if not self.algorithm.stackable:
+            return self.algorithm.why_not_stackable
+        all_cached = self.tuning.cache_features and self.tuning.freeze_stages == ALL
+        if self._network_alone and not all_cached:
+            return self._network_alone
+        if self.tuning.layer_decay is not None:
+            return "tuning.layer_decay gives each layer a learning rate of its own"
+        return None
+
+    def _why_settings_alone(self) -> str | None:
+        """Explain what of averaging, callbacks, trainer or dropout keeps runs apart."""
+        settings = self.settings
+        averaging = self.config["averaging"]
+        if "_target_" in averaging:
+            return f"averaging={averaging['name']} follows one run at a time"
+        if self.spec.callbacks:
+            return f"callbacks.{next(iter(self.spec.callbacks))} may change one run at a time"
+        if settings.precision not in FULL_PRECISION:
+            return f"trainer.precision={settings.precision} needs Lightning's own step"
+        if settings.devices > 1:
+            return f"trainer.devices={settings.devices} shares one run among processes"
+        if settings.accumulate > 1:
+            return f"trainer.accumulate={settings.accumulate} saves memory where one run is large"
+        if settings.channels_last:
+            return "trainer.channels_last=true lays out the convolutions of one run"
         options = {**self.hparams, **self.config["backbone"]}
-        dropout = any("dropout" in key and options[key] for key in options)
-        cached = self.tuning.cache_features and self.tuning.freeze_stages == ALL
-        reasons = (
-            (
-                any(fold.membership for fold in self.folds),
-                f"protocol={self.spec.protocol} scores others in each run",
-            ),
-            (not self.algorithm.stackable, self.algorithm.why_not_stackable),
-            (network and not cached, str(network)),
-            (
-                self.tuning.layer_decay is not None,
-                "tuning.layer_decay gives each layer a learning rate of its own",
-            ),
-            ("_target_" in averaging, f"averaging={averaging['name']} follows one run at a time"),
-            (
-                self.spec.callbacks,
-                f"callbacks.{next(iter(self.spec.callbacks), '')} may change one run at a time",
-            ),
-            (
-                settings.precision not in FULL_PRECISION,
-                f"trainer.precision={settings.precision} needs Lightning's own step",
-            ),
-            (
-                settings.devices > 1,
-                f"trainer.devices={settings.devices} shares one run among processes",
-            ),
-            (
-                settings.accumulate > 1,
-                f"trainer.accumulate={settings.accumulate} saves memory where one run is large",
-            ),
-            (
-                settings.channels_last,
-                "trainer.channels_last=true lays out the convolutions of one run",
-            ),
-            (dropout, "dropout draws from a generator that runs of a stack would share"),
-        )
-        return next((reason for holds, reason in reasons if holds), None)
+        if any("dropout" in key and options[key] for key in options):
+            return "dropout draws from a generator that runs of a stack would share"
+        return None
 
 
 def featurizer_keys(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> dict[str, Any]:
@@ -377,8 +361,7 @@ def check_network(
     info: DatasetInfo,
     weights: InitialWeights,
 ) -> Featurizer:
-    """Build a featurizer without memory, and refuse one that does not go with the images or the
-    initial weights.
+    """Build a featurizer without memory, and refuse one that does not go with the study.
 
     Args:
         config, hparams: see :func:`featurizer_keys`.
@@ -390,21 +373,21 @@ def check_network(
             cannot be built.
         WeightsError: the weights do not fit.
     """
-    keys, name = featurizer_keys(config, hparams), config["backbone"]["name"]
+    keys = featurizer_keys(config, hparams)
+    name = config["backbone"]["name"]
     takes = getattr(class_at(keys["_target_"], "backbone._target_", nn.Module), "takes", None)
     if takes is not None and info.kind not in takes:  # a user's own may not say
         raise ConfigError(
             f"backbone={name} takes {' or '.join(takes)}, and dataset={info.name} holds "
             f"{info.kind}; {FIXES[info.kind]}"
         )
+    image = tuple(max(side, 1) for side in info.image)
     with torch.device("meta"):
-        body: Featurizer = build(
-            {"backbone": keys}, "backbone", image=tuple(max(side, 1) for side in info.image)
-        )
+        body: Featurizer = build({"backbone": keys}, "backbone", image=image)
     weights_bytes = sum(
         parameter.numel() * parameter.element_size() for parameter in body.parameters()
     )
-    if weights_bytes > LARGEST:
+    if weights_bytes > MOST_WEIGHT_BYTES:
         raise ConfigError(
             f"backbone={name} has {weights_bytes / 1e9:,.0f} GB of weights, more than any machine "
             "has memory for; choose a smaller one, or lower backbone.width"

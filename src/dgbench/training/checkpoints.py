@@ -40,8 +40,8 @@ from dgbench.records.status import (
     read_status,
     trained_again,
 )
-from dgbench.training.groups import Group
-from dgbench.training.study import Run
+from dgbench.training.groups import RunGroup
+from dgbench.training.study import ReadyRun
 
 FORMAT = 2
 STACKS = ".stacks"
@@ -57,8 +57,8 @@ class Snapshot:
 
     step: int  #: optimizer steps done
     #: state of each run by its hash: ``state_dict``, ``optimizers``, ``rows`` (size and CRC-32 of
-    #: the lines that stood before it), ``predictions`` (the same of that file) where it was
-    #: written, ``averaging`` where weights are averaged, ``metrics`` where they are logged
+    #: the lines that stood before it), ``predictions`` (the same of that file) if it was written,
+    #: ``averaging`` if weights are averaged, ``metrics`` if they are logged
     runs: dict[str, dict[str, Any]]
     #: runs whose loss is no longer finite: step and value of the first such loss
     diverged: dict[str, tuple[int, float]] = field(default_factory=dict)
@@ -82,8 +82,10 @@ class Snapshot:
 
     @staticmethod
     def load(path: Path, glance: bool = False) -> Snapshot | None:
-        """Read a file; None where it is absent or, with a warning, cut short, changed or of an
-        earlier version.
+        """Read a file, or return None if it cannot be continued from.
+
+        That is an absent file or, with a warning, one that is cut short, changed or of an earlier
+        version.
 
         Args:
             path: of the file.
@@ -104,15 +106,13 @@ class Snapshot:
             if is_out_of_memory(error):
                 raise
             log.warning(
-                (
-                    "%s is cut short, damaged or no checkpoint of this version of dgbench; left "
-                    "out, training starts without it"
-                ),
+                "%s is cut short, damaged or no checkpoint of this version of dgbench; left out, "
+                "training starts without it",
                 path,
             )
             return None
 
-    def of(self, runs: Sequence[Run]) -> Snapshot:
+    def of(self, runs: Sequence[ReadyRun]) -> Snapshot:
         """Extract the part of some runs."""
         names = {run.hash for run in runs}
         return Snapshot(
@@ -122,17 +122,20 @@ class Snapshot:
         )
 
 
-def own_file(run: Run) -> Path:
+ResumedPart = tuple[RunGroup, Snapshot | None]  # runs that continue together, and from what
+
+
+def own_file(run: ReadyRun) -> Path:
     """Name the checkpoint file of a run that trains alone, and of any run at its end."""
     return run.folder / "checkpoints" / "last.ckpt"
 
 
-def best_file(run: Run) -> Path:
+def best_file(run: ReadyRun) -> Path:
     """Name the file with the weights of a run at its best evaluation."""
     return run.folder / "checkpoints" / "best.ckpt"
 
 
-def group_file(group: Group) -> Path:
+def group_file(group: RunGroup) -> Path:
     """Name the checkpoint file of a group."""
     if not group.stacked:
         return own_file(group.runs[0])
@@ -140,7 +143,7 @@ def group_file(group: Group) -> Path:
     return folder / STACKS / f"{group.key}.ckpt"
 
 
-def point_to(group: Group, path: Path) -> None:
+def point_to(group: RunGroup, path: Path) -> None:
     """Record in the folder of every run that its latest state is in the file of this group."""
     for run in group.runs:
         if not group.stacked:
@@ -150,14 +153,13 @@ def point_to(group: Group, path: Path) -> None:
             write_whole(run.folder / POINTER, json.dumps({"checkpoint": relative}) + "\n")
 
 
-def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot | None]]:
-    """Plan how the rest of a group is trained: in which parts, each with the snapshot that it
-    continues from.
+def resumable(group: RunGroup, runs: Sequence[ReadyRun]) -> list[ResumedPart]:
+    """Plan in which parts the rest of a group is trained, and from which snapshots.
 
-    The whole group continues where its own checkpoint is the latest of every run: finished runs are
+    The whole group continues if its own checkpoint is the latest of every run: finished runs are
     then computed once more, so that the others round as they would have without the interruption.
-    It starts from its beginning where a run cannot continue, which a warning names: its checkpoint
-    is damaged, or what was written before it is not there; or it is ``DONE``, lacks rows and has no
+    It starts from its beginning if a run cannot continue, which a warning names: its checkpoint is
+    damaged, or what was written before it is not there; or it is ``DONE``, lacks rows and has no
     checkpoint. If a run beside ``runs`` is not done, ``runs`` alone start again. Otherwise the runs
     that are left stay together as far as they were.
 
@@ -166,71 +168,94 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
     """
     own_path = group_file(group)
     files = {run.hash: _located(run) for run in runs}
-    snapshots = {
-        path: Snapshot.load(path) for path in {own_path, *files.values()} if path is not None
-    }
+    paths = {own_path, *files.values()} - {None}
+    snapshots: dict[Path | None, Snapshot | None] = {None: None}  # a run without a file has none
+    snapshots |= {path: Snapshot.load(path) for path in paths if path is not None}
+    _refuse_others(runs, files, snapshots)
+    whole_group = snapshots[own_path]
+    latest = max((snapshot.step for snapshot in snapshots.values() if snapshot), default=0)
+    if whole_group and _is_of(whole_group, group) and whole_group.step >= latest:
+        parts: list[ResumedPart] = [(group, whole_group)]
+    else:
+        parts = _parts_by_file(group, runs, files, snapshots)
+    obstacles = list(filter(None, (_obstacle(run, files[run.hash], parts) for run in runs)))
+    if obstacles:
+        more = len(obstacles) - 1
+        log.warning(
+            "%s%s", obstacles[0], f" ({more} more runs lack something, too)" if more else ""
+        )
+    if obstacles or any(path and not snapshots[path] for path in files.values()):
+        others = [run for run in group.runs if run not in runs]
+        others_are_done = all(is_done(run.folder, run.evaluations) for run in others)
+        return [(group if others_are_done else group.only(runs), None)]
+    return parts
+
+
+def _refuse_others(
+    runs: Sequence[ReadyRun],
+    files: Mapping[str, Path | None],
+    snapshots: Mapping[Path | None, Snapshot | None],
+) -> None:
+    """Refuse checkpoints that hold other runs.
+
+    Raises:
+        RecordError: one does.
+    """
     for run in runs:
         path = files[run.hash]
-        snapshot = snapshots[path] if path else None
+        snapshot = snapshots[path]
         if snapshot and run.hash not in snapshot.runs:
             raise RecordError(
                 f"{path} is the checkpoint of {', '.join(snapshot.runs)}, not of {run.hash}; "
                 "delete it to train this run from its beginning"
             )
-    whole_group, latest = (
-        snapshots[own_path],
-        max((s.step for s in snapshots.values() if s), default=0),
-    )
-    if (
-        whole_group
-        and whole_group.runs.keys() == {run.hash for run in group.runs}
-        and whole_group.step >= latest
-    ):
-        parts: list[tuple[Group, Snapshot | None]] = [(group, whole_group)]
-    else:
-        together: dict[Path | None, list[Run]] = {}
-        for run in runs:
-            together.setdefault(files[run.hash], []).append(run)
-        parts = [
-            (
-                group.only(members),
-                snapshot.of(members) if path and (snapshot := snapshots[path]) else None,
-            )
-            for path, members in together.items()
-        ]
-    if lost := [reason for run in runs if (reason := _lost(run, files[run.hash], parts))]:
-        log.warning(
-            "%s%s", lost[0], f" ({len(lost) - 1} more runs lack something, too)" if lost[1:] else ""
-        )
-    if lost or any(path and not snapshots[path] for path in files.values()):
-        others_are_done = all(
-            run in runs or is_done(run.folder, run.evaluations) for run in group.runs
-        )
-        return [(group if others_are_done else group.only(runs), None)]
+
+
+def _is_of(snapshot: Snapshot, group: RunGroup) -> bool:
+    """Return whether a snapshot holds the runs of a group and no others."""
+    return snapshot.runs.keys() == {run.hash for run in group.runs}
+
+
+def _parts_by_file(
+    group: RunGroup,
+    runs: Sequence[ReadyRun],
+    files: Mapping[str, Path | None],
+    snapshots: Mapping[Path | None, Snapshot | None],
+) -> list[ResumedPart]:
+    """Split runs into parts whose states are in the same file."""
+    together: dict[Path | None, list[ReadyRun]] = {}
+    for run in runs:
+        together.setdefault(files[run.hash], []).append(run)
+    parts: list[ResumedPart] = []
+    for path, members in together.items():
+        snapshot = snapshots[path]
+        parts.append((group.only(members), snapshot.of(members) if snapshot else None))
     return parts
 
 
-def _lost(run: Run, path: Path | None, parts: Sequence[tuple[Group, Snapshot | None]]) -> str:
-    """Say why a run cannot continue from its part's snapshot, or cannot count as done; empty where
-    it can.
+def _obstacle(run: ReadyRun, path: Path | None, parts: Sequence[ResumedPart]) -> str:
+    """Explain why a run cannot continue from its part's snapshot, or cannot count as done.
+
+    It is "" if the run can.
     """
-    changed = next((file for _, snapshot in parts if (file := changed_since(snapshot, run))), None)
+    changed_files = (changed_since(snapshot, run) for _, snapshot in parts)
+    changed = next(filter(None, changed_files), None)
     if read_status(run.folder).word == DONE and (changed or not path):
         return f"{run.folder}: {trained_again(lacking_rows(run.folder, run.evaluations))}"
     return f"{changed}: {CHANGED}; it is trained again from its beginning" if changed else ""
 
 
-def changed_since(snapshot: Snapshot | None, run: Run) -> Path | None:
-    """Return the row or prediction file of a run if its content from before a snapshot is gone or
-    changed, else None.
+def changed_since(snapshot: Snapshot | None, run: ReadyRun) -> Path | None:
+    """Return the file of a run whose content from before a snapshot is gone or changed, else None.
 
-    Predictions of a later step do not count as changed: they replaced what stood there, and will
-    again.
+    It is the row or prediction file. Predictions of a later step do not count as changed: they
+    replaced what stood there, and will again.
     """
     state = snapshot.runs.get(run.hash) if snapshot else None
     if snapshot is None or state is None:
         return None
-    rows, predictions = run.folder / ROW_FILE, run.folder / PREDICTION_FILE
+    rows = run.folder / ROW_FILE
+    predictions = run.folder / PREDICTION_FILE
     if not Checksum(**state["rows"]).begins(rows):
         return rows
     if run.study.settings.predictions == "none" or "predictions" not in state:
@@ -243,7 +268,7 @@ def changed_since(snapshot: Snapshot | None, run: Run) -> Path | None:
         return predictions
 
 
-def finish_run(run: Run, snapshot: Snapshot) -> None:
+def finish_run(run: ReadyRun, snapshot: Snapshot) -> None:
     """Give a run of a stack, at its end, a checkpoint of its own.
 
     Raises:
@@ -253,21 +278,23 @@ def finish_run(run: Run, snapshot: Snapshot) -> None:
     (run.folder / POINTER).unlink(missing_ok=True)
 
 
-def forget(runs: Sequence[Run]) -> None:
+def forget(runs: Sequence[ReadyRun]) -> None:
     """Remove the checkpoints of stacks all of whose runs are among these and need them no more.
 
     A run that failed continues from there once the cause is gone, unless it diverged: it would
     diverge again.
     """
-    places = dict.fromkeys(
-        place for run in runs for place in (run.folder.parent, run.folder.parent.parent)
-    )
+    places: dict[Path, None] = {}
+    for run in runs:
+        places[run.folder.parent] = None
+        places[run.folder.parent.parent] = None
     folders = [place / STACKS for place in places if (place / STACKS).is_dir()]
     if not folders:
         return
     settled = {run.hash for run in runs if is_settled(run.folder)}
     for folder in folders:
-        for path in filter(Path.is_file, folder.glob("*.ckpt")) if settled else ():
+        paths = list(filter(Path.is_file, folder.glob("*.ckpt"))) if settled else []
+        for path in paths:
             _, members = contents(path)
             if members and members.keys() <= settled:
                 path.unlink(missing_ok=True)
@@ -275,13 +302,13 @@ def forget(runs: Sequence[Run]) -> None:
             folder.rmdir()
 
 
-def last_step(run: Run) -> int:
+def last_step(run: ReadyRun) -> int:
     """Read the step that a run would continue from; 0 for its beginning."""
     path = _located(run)
     return contents(path)[0] if path else 0
 
 
-def has_lost_rows(run: Run) -> bool:
+def has_lost_rows(run: ReadyRun) -> bool:
     """Return whether rows that a run wrote before its latest checkpoint are gone or changed."""
     path = _located(run)
     rows = contents(path)[1].get(run.hash) if path else None
@@ -289,11 +316,10 @@ def has_lost_rows(run: Run) -> bool:
 
 
 def contents(path: Path) -> tuple[int, Mapping[str, Checksum]]:
-    """Read the step of a checkpoint and, by hash, the rows of its runs; 0 and none where it cannot
-    be read.
+    """Read the step of a checkpoint and, by hash, the rows of its runs.
 
-    Reading one with a hundred runs takes a second, so the result is kept in memory until the file
-    is replaced.
+    They are 0 and none if it cannot be read. Reading one with a hundred runs takes a second, so the
+    result stays in memory until the file is replaced.
     """
     try:
         status = path.stat()
@@ -310,7 +336,7 @@ def _contents(path: Path, stamp: tuple[int, int, int]) -> tuple[int, Mapping[str
     return snapshot.step, {name: Checksum(**state["rows"]) for name, state in snapshot.runs.items()}
 
 
-def _pointed(run: Run) -> Path | None:
+def _pointed(run: ReadyRun) -> Path | None:
     try:
         content: Mapping[str, Any] = read_json(run.folder / POINTER)
         return Path(os.path.normpath(run.folder.absolute() / str(content["checkpoint"])))
@@ -318,8 +344,9 @@ def _pointed(run: Run) -> Path | None:
         return None
 
 
-def _located(run: Run) -> Path | None:
-    """Find the file with a run's latest state; None where there is none."""
-    return next(
-        (path for path in (_pointed(run), own_file(run)) if path and os.path.exists(path)), None
-    )
+def _located(run: ReadyRun) -> Path | None:
+    """Find the file with a run's latest state, or return None if there is none."""
+    for path in (_pointed(run), own_file(run)):
+        if path and os.path.exists(path):
+            return path
+    return None

@@ -1,5 +1,6 @@
-"""What training takes, counted without computing: a run's own steps on PyTorch's meta device, of
-shapes alone.
+"""What training takes, counted without computing.
+
+A run's own steps are taken on PyTorch's meta device, on shapes alone.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -26,8 +27,7 @@ from dgbench.training.modules import SteppedRun
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the floating-point operations of what runs inside, and the bytes of the tensors that
-    live at a time.
+    """Counts the floating-point operations of what runs inside, and the bytes that live at a time.
 
     Operations are those of matrix products, convolutions and attention, a multiplication and an
     addition being two. torch's own counter hooks modules too, which not every algorithm's second
@@ -40,7 +40,8 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.flops, self.peak = 0, 0
+        self.flops = 0
+        self.peak = 0
         corrected = {torch.ops.aten.convolution_backward: _convolution_backward}
         self._formulas = FlopCounterMode(display=False, custom_mapping=corrected).flop_registry
         self._living: dict[int, int] = {}  # bytes of a storage by its address
@@ -62,7 +63,8 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if formula := self._formulas.get(func._overloadpacket):
+        formula = self._formulas.get(func._overloadpacket)
+        if formula:
             self.flops += formula(*args, **kwargs, out_val=out)
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor):
@@ -71,17 +73,27 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _convolution_backward(
-    grad_out: torch.Size, x: torch.Size, weight: torch.Size, bias: Any, stride: Any, padding: Any, dilation: Any,
-    transposed: bool, output_padding: Any, groups: int, output_mask: Sequence[bool], out_shape: Any,
-) -> int:  # fmt: skip
-    """Count the operations of the requested gradients of a convolution, from shapes: as many as
-    forward for each.
+    grad_out: torch.Size,
+    x: torch.Size,
+    weight: torch.Size,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    output_mask: Sequence[bool],
+    out_shape: Any,
+) -> int:
+    """Count the operations of the requested gradients of a convolution, from shapes.
 
-    torch's own formula takes the weights of a grouped convolution for those of a full one.
+    Each gradient takes as many as the forward pass. torch's own formula takes the weights of a
+    grouped convolution for those of a full one.
     """
-    return (
-        2 * math.prod(x if transposed else grad_out) * math.prod(weight[1:]) * sum(output_mask[:2])
-    )
+    positions = math.prod(x if transposed else grad_out)
+    n_gradients = sum(output_mask[:2])
+    return 2 * positions * math.prod(weight[1:]) * n_gradients
 
 
 def count(planned: PlannedStudy) -> Cost:
@@ -98,12 +110,9 @@ def count(planned: PlannedStudy) -> Cost:
         )
     blueprint = Blueprint(planned)
     module, feature_flops = _on_meta(blueprint)
-    steps, algorithm = blueprint.settings.steps, module.algorithm
-    alike = defaultdict(list)  # steps that run the same updates of the same networks
-    for step in range(steps):
-        updates = tuple((update.objective, update.groups) for update in algorithm.updates(step))
-        alike[updates, step < module.rule.head_steps].append(step)
-    surveyed = {step for step in range(steps) if algorithm.survey_due(step)}
+    steps = blueprint.settings.steps
+    surveyed = {step for step in range(steps) if module.algorithm.survey_due(step)}
+    groups = _equal_steps(module, steps)
     batch = _batch(module, blueprint.hparams["batch_size"])
     flops = 0.0
     with Meter() as meter:
@@ -112,19 +121,16 @@ def count(planned: PlannedStudy) -> Cost:
                 meter.note(tensor)
         optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
         module.train()
-        for members in alike.values():
+        for members in groups:
             step = next((step for step in members if step not in surveyed), members[0])
             before = meter.flops
-            module._step(step, torch.empty((), dtype=torch.long, device="meta"), batch, optimizers)
+            counter = torch.empty((), dtype=torch.long, device="meta")
+            module._step(step, counter, batch, optimizers)
             flops += len(members) * (meter.flops - before) / steps
-    weights = sum(
-        value.nbytes for value in module.state_dict().values() if isinstance(value, Tensor)
-    )
-    moments = [
-        value
-        for optimizer in optimizers.values()
-        for value in tree_leaves(list(optimizer.state.values()))
-    ]
+    weight_bytes = _bytes(module.state_dict().values())
+    moment_bytes = 0
+    for optimizer in optimizers.values():
+        moment_bytes += _bytes(tree_leaves(list(optimizer.state.values())))
     return Cost(
         step=flops,
         n_envs=len(batch.sizes),
@@ -132,14 +138,30 @@ def count(planned: PlannedStudy) -> Cost:
         kept=feature_flops,
         surveys=len(surveyed),
         memory=meter.peak,
-        disk=2 * weights
-        + sum(value.nbytes for value in moments if isinstance(value, Tensor)),  # last and best
+        disk=2 * weight_bytes + moment_bytes,  # the last weights and the best
     )
 
 
+def _equal_steps(module: SteppedRun, steps: int) -> list[list[int]]:
+    """Group the steps of a training that run the same updates of the same networks."""
+    groups = defaultdict(list)
+    for step in range(steps):
+        updates = module.algorithm.updates(step)
+        key = tuple((update.objective, update.groups) for update in updates)
+        groups[key, step < module.rule.head_steps].append(step)
+    return list(groups.values())
+
+
+def _bytes(values: Iterable[Any]) -> int:
+    """Sum the bytes of the tensors among some values."""
+    return sum(value.nbytes for value in values if isinstance(value, Tensor))
+
+
 def _on_meta(blueprint: Blueprint) -> tuple[SteppedRun, float]:
-    """Build the module of the first fold without memory, and count the operations of one image's
-    kept features.
+    """Build the module of the first fold without memory.
+
+    Returns:
+        The module, and the operations of one image's cached features.
     """
     feature_flops = 0.0
     with torch.device("meta"):
@@ -155,28 +177,22 @@ def _on_meta(blueprint: Blueprint) -> tuple[SteppedRun, float]:
 
 
 def _batch(module: SteppedRun, size: int) -> EnvBatch:
-    sizes = (size,) * module.algorithm.sizes.n_envs
-    x = torch.empty(
-        sum(sizes), *module.algorithm.sizes.image, dtype=module.networks.dtype, device="meta"
-    )
+    """Make minibatches of ``size`` images without memory."""
+    shapes = module.algorithm.sizes
+    sizes = (size,) * shapes.n_envs
+    x = torch.empty(sum(sizes), *shapes.image, dtype=module.networks.dtype, device="meta")
     y = torch.empty(sum(sizes), dtype=torch.long, device="meta")
-    drawn = (
-        torch.empty(len(sizes), dtype=torch.long, device="meta")
-        if module.algorithm.sizes.n_drawn_from
-        else None
-    )
+    drawn = None
+    if shapes.n_drawn_from:
+        drawn = torch.empty(len(sizes), dtype=torch.long, device="meta")
     return EnvBatch(x, y, sizes, y, drawn)
 
 
 def _prediction(module: SteppedRun, batch: EnvBatch) -> float:
     """Count the operations of predicting one image."""
     n = len(batch.y)
-    random = module.eval().draws.for_prediction(n, batch.x.new_empty(()), "cost")
+    drawn = module.eval().draws.for_prediction(n, batch.x.new_empty(()), "cost")
+    random = {name: values[None] for name, values in drawn.items()}
     with torch.no_grad(), Meter() as meter:
-        module.predicted(
-            module.algorithm.predict,
-            batch.x,
-            {name: values[None] for name, values in random.items()},
-            {},
-        )
+        module.predicted(module.algorithm.predict, batch.x, random, {})
     return float(meter.flops / n)

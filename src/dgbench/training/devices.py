@@ -1,4 +1,4 @@
-"""Judge whether this machine can train with a device and a precision, without importing Lightning."""
+"""Judge whether this machine can train with a device and a precision, without Lightning."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ HALF = "16-mixed"  #: the one precision that a CPU has not
 
 
 def why_not_here(settings: TrainerSettings) -> str:
-    """Say why this machine cannot train with device and precision, which another one may; empty
-    where it can.
+    """Explain why this machine cannot train with device and precision, or return "" if it can.
+
+    Another machine may.
 
     Raises:
         ConfigError: no machine can.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,7 +16,7 @@ from dgbench.callbacks.averaged import AveragedScores
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.loggers import Guard
 from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
-from dgbench.callbacks.predictions import Predictions
+from dgbench.callbacks.predictions import PredictionWriter
 from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.callbacks.users import CallbackLog, UserCallbacks
@@ -27,15 +28,16 @@ from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, lines_before
 from dgbench.training.checkpoints import Snapshot, best_file, group_file, point_to
-from dgbench.training.groups import Group
+from dgbench.training.groups import RunGroup
 from dgbench.training.modules import LightningRuns, StackedRuns
 from dgbench.training.predicted_again import predicted_run
 from dgbench.training.processes import CalmSigterm, Process, make_trainer, normal_numbers
 from dgbench.training.run_folder import write_model
+from dgbench.training.study import ReadyRun
 
 
 class Fit:
-    """Trains a group from wherever it stands; its callbacks, and what a checkpoint holds of them.
+    """Trains a group from wherever it stands, with its callbacks and its checkpoints.
 
     Args:
         group: the runs.
@@ -44,77 +46,82 @@ class Fit:
         callbacks: what else is done, by process 0.
         metrics: of each run what is logged beside its rows; None for one that is finished. Empty
             logs nothing.
-        safely: what guards the metrics.
+        guard: what guards the metrics.
         process: which process of a distributed run this is; None trains alone.
         until: step to train to, at which an evaluation falls; None trains to the last.
     """
 
     def __init__(
         self,
-        group: Group,
+        group: RunGroup,
         snapshot: Snapshot | None = None,
         finished: Collection[str] = (),
         callbacks: Sequence[pl.Callback] = (),
         metrics: Sequence[RunMetrics | None] = (),
-        safely: Guard | None = None,
+        guard: Guard | None = None,
         process: Process | None = None,
         until: int | None = None,
     ) -> None:
-        self.group, self.finished, self.others, self.process = group, finished, callbacks, process
-        self.study, first = group.runs[0].study, process is None or process.rank == 0
-        settings = self.settings = self.study.settings
-        self.until = settings.steps if until is None else until
-        module = self.module = group_module(group)
+        self.group = group
+        self.finished = finished
+        self.others = callbacks
+        self.process = process
+        self.study = group.runs[0].study
+        self.settings = self.study.settings
+        self.until = self.settings.steps if until is None else until
+        self.module = group_module(group)
         self.data = group_data(group)
-        module.training_images = self.data.training_images
+        self.module.training_images = self.data.training_images
         averaging = self.study.averaging()
         self.averaging = AveragedScores(averaging.rule) if averaging else None
         self.final_only = averaging is not None and averaging.rule.final_only
         users = self.study.config["callbacks"]
         named = {name: build(without(users, name, "passive"), name) for name in users}
         self.users = UserCallbacks(named) if named else None
+        is_first = process is None or process.rank == 0
         logged = metrics or [None] * len(group.runs)
-        self.recorder = Recorder(self._records(logged, first), self.final_only, settings.eval_test)
+        records = self._records(logged, is_first)
+        self.recorder = Recorder(records, self.final_only, self.settings.eval_test)
         self.predictions = self._predictions()
-        self.checkpointer = self._checkpointer() if first else None
+        self.checkpointer = self._checkpointer() if is_first else None
         self.metrics = None
         if metrics or self.users:
-            self.metrics = TrainingMetrics(
-                logged,
-                settings,
-                safely or Guard(METRICS_FILE),
-                lambda: self.checkpointer.seconds_written if self.checkpointer else 0.0,
-            )
-        self.log = (
-            CallbackLog(group.runs[0].folder, logged, lambda: module.steps_done)
-            if self.users
-            else None
-        )
+            guard = guard or Guard(METRICS_FILE)
+            self.metrics = TrainingMetrics(logged, self.settings, guard, self._seconds_written)
+        self.log = None
+        if self.users:
+            self.log = CallbackLog(group.runs[0].folder, logged, lambda: self.module.steps_done)
         self.data.one_by_one = self.users is not None
         if snapshot:
             self.restore(snapshot)
+
+    def _seconds_written(self) -> float:
+        """Return the seconds that checkpoints have taken so far."""
+        return self.checkpointer.seconds_written if self.checkpointer else 0.0
 
     def train(self) -> dict[str, tuple[int, float]]:
         """Train the group to its final rows.
 
         Returns:
-            Step and value of the first loss that was not finite, by run hash, where some runs of a
-            stack diverged.
+            Step and value of the first loss that was not finite, by hash of the runs of a stack
+            that diverged.
 
         Raises:
             DivergedError: the losses of all runs stopped being finite.
             ConfigError: the trainer's settings cannot work here.
         """
-        settings, module = self.settings, self.module
-        done, every = module.steps_done, settings.eval_every
-        intervals = -(-self.until // every) - done // every if done < self.until else 0
+        settings = self.settings
+        module = self.module
+        intervals = 0
+        if module.steps_done < self.until:
+            every = settings.eval_every
+            intervals = -(-self.until // every) - module.steps_done // every
         trainer = make_trainer(settings, self.callbacks(), intervals, self.process, self.log)
         try:
             with while_fitting():
                 trainer.fit(module, datamodule=self.data)
-                if (
-                    self.final_only or self._evaluates_again or not settings.steps
-                ):  # known to be the last evaluation
+                # known to be the last evaluation
+                if self.final_only or self._evaluates_again or not settings.steps:
                     trainer.validate(module, datamodule=self.data, verbose=False)
         finally:
             # data and progress outlive this training, and would keep its weights and moments
@@ -128,54 +135,57 @@ class Fit:
 
     def callbacks(self) -> list[pl.Callback]:
         """List all callbacks, each after those that it depends on."""
-        unfinished = [run.folder for run in self.group.runs if run.hash not in self.finished]
-        return [
-            *([CalmSigterm()] if self.process else ()),
-            self.recorder,
-            *([self.predictions] if self.predictions else ()),
-            *self.others,
-            *([self.metrics] if self.metrics else ()),
-            *([self.users, *self.users.callbacks.values()] if self.users else ()),
-            *(
-                [self.checkpointer, Heartbeat(unfinished, self.settings.steps)]
-                if self.checkpointer
-                else ()
-            ),
-            *(
-                [self.averaging] if self.averaging else ()
-            ),  # puts the live weights back after all that read others
-        ]
+        callbacks: list[pl.Callback] = []
+        if self.process:
+            callbacks.append(CalmSigterm())
+        callbacks.append(self.recorder)
+        if self.predictions:
+            callbacks.append(self.predictions)
+        callbacks.extend(self.others)
+        if self.metrics:
+            callbacks.append(self.metrics)
+        if self.users:
+            callbacks += [self.users, *self.users.callbacks.values()]
+        if self.checkpointer:
+            unfinished = [run.folder for run in self.group.runs if run.hash not in self.finished]
+            callbacks += [self.checkpointer, Heartbeat(unfinished, self.settings.steps)]
+        if self.averaging:  # puts the live weights back after all that read others
+            callbacks.append(self.averaging)
+        return callbacks
 
     def _records(self, metrics: Sequence[RunMetrics | None], first: bool) -> list[RunRecord]:
-        """Build the record of each run's rows; if ``first``, write what the models of unfinished
-        runs are.
+        """Build the record of each run's rows.
+
+        If ``first``, write what the models of unfinished runs are.
         """
         records = []
         for run, template, logged in zip(self.group.runs, self.module.runs, metrics, strict=True):
-            file = None if run.hash in self.finished else run.folder / ROW_FILE
+            file = self._unless_finished(run, run.folder / ROW_FILE)
             identity = run.identity(template)
-            records.append(
-                RunRecord(file, identity, run.data.recipes, [logged.rows] if logged else [])
-            )
+            listeners = [logged.rows] if logged else []
+            records.append(RunRecord(file, identity, run.data.recipes, listeners))
             if file and first:
                 write_model(run, identity)
         return records
 
-    def _predictions(self) -> Predictions | None:
-        """Build the callback that writes the predictions of the runs; None where none are asked
-        for.
-        """
+    def _predictions(self) -> PredictionWriter | None:
+        """Build the callback that writes predictions, or return None if none are asked for."""
         which = self.settings.predictions
         if which == "none":
             return None
         predicted = []
         for run in self.group.runs:
-            file = None if run.hash in self.finished else run.folder / PREDICTION_FILE
+            file = self._unless_finished(run, run.folder / PREDICTION_FILE)
             predicted.append(predicted_run(run, file))
-        return Predictions(predicted, which, self.recorder)
+        return PredictionWriter(predicted, which, self.recorder)
+
+    def _unless_finished(self, run: ReadyRun, file: Path) -> Path | None:
+        """Return a file of a run, or None if the run is finished and computed once more."""
+        return None if run.hash in self.finished else file
 
     def _checkpointer(self) -> Checkpointer:
-        group, path = self.group, group_file(self.group)
+        group = self.group
+        path = group_file(group)
 
         def save(trainer: pl.Trainer, pl_module: Any) -> None:
             if self.metrics:
@@ -183,13 +193,11 @@ class Fit:
             self.snapshot(trainer.should_stop and self._evaluates_again).save(path)
             point_to(group, path)
 
-        best = [None if run.hash in self.finished else best_file(run) for run in group.runs]
+        best = [self._unless_finished(run, best_file(run)) for run in group.runs]
         return Checkpointer(save, best, self.recorder, self.settings)
 
     def _last_evaluated(self) -> int:
-        """Find the step of the last rows that stand before the present state; -1 where there are
-        none.
-        """
+        """Find the step of the last rows that stand before the present state, or -1 without any."""
         step = self.module.steps_done
         for run, written in zip(self.group.runs, self.recorder.written, strict=True):
             if run.hash not in self.finished:
@@ -197,8 +205,7 @@ class Fit:
                 return step if written.size > before.size else -1
         return -1
 
-    # ---- checkpoints
-    # --------------------------------------------------------------------------------------------
+    # ---- checkpoints -----------------------------------------------------------------------------
 
     @property
     def _shared(self) -> dict[str, pl.Callback]:
@@ -208,8 +215,7 @@ class Fit:
 
     @property
     def _evaluates_again(self) -> bool:
-        """Whether training that ends before its last step is evaluated once more, now that this is
-        its end.
+        """Whether training that ends before its last step is evaluated once more at its end.
 
         A callback may stop it between two evaluations, or before the first: it is scored where it
         stopped.
@@ -226,25 +232,31 @@ class Fit:
         Args:
             evaluates_again: the rows of this step will be written anew.
         """
-        runs, module, metrics = self.group.runs, self.module, self.metrics
+        runs = self.group.runs
         shared = {name: callback.state_dict() for name, callback in self._shared.items()}
+        states = {}
+        for i, run in enumerate(runs):
+            states[run.hash] = self._run_state(i, shared, evaluates_again)
+        diverged = {}
+        for i, (step, value) in self.module.diverged.items():
+            diverged[runs[i].hash] = (step, float(value))
+        return Snapshot(self.module.steps_done, states, diverged)
 
-        def state(i: int) -> dict[str, Any]:
-            rows = self.recorder.written[i]
-            if evaluates_again:
-                rows = lines_before(runs[i].folder / ROW_FILE, module.steps_done)
-            predicted = self.predictions and self.predictions.written[i]
-            extra_state = {"predictions": asdict(predicted)} if predicted else {}
-            extra_state |= {"metrics": metrics.state(i)} if metrics else {}
-            return {**module.run_state(i), "rows": asdict(rows), **shared, **extra_state}
-
-        return Snapshot(
-            step=module.steps_done,
-            runs={run.hash: state(i) for i, run in enumerate(runs)},
-            diverged={
-                runs[i].hash: (step, float(value)) for i, (step, value) in module.diverged.items()
-            },
-        )
+    def _run_state(
+        self, i: int, shared: Mapping[str, Any], evaluates_again: bool
+    ) -> dict[str, Any]:
+        """Collect the state of run ``i`` that a checkpoint holds."""
+        rows = self.recorder.written[i]
+        if evaluates_again:
+            file = self.group.runs[i].folder / ROW_FILE
+            rows = lines_before(file, self.module.steps_done)
+        state = {**self.module.run_state(i), "rows": asdict(rows), **shared}
+        predicted = self.predictions and self.predictions.written[i]
+        if predicted:
+            state["predictions"] = asdict(predicted)
+        if self.metrics:
+            state["metrics"] = self.metrics.state(i)
+        return state
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot: load the states that it holds."""
@@ -265,7 +277,7 @@ class Fit:
 
 
 def interruption(error: BaseException) -> KeyboardInterrupt | None:
-    """Find what Lightning answered with a ``SystemExit``; None for one that a callback raised."""
+    """Find what Lightning answered with a ``SystemExit``, or None if a callback raised it."""
     context: BaseException | None = error
     while context is not None:
         if isinstance(context, KeyboardInterrupt):
@@ -276,13 +288,13 @@ def interruption(error: BaseException) -> KeyboardInterrupt | None:
     return None
 
 
-def group_module(group: Group) -> LightningRuns:
+def group_module(group: RunGroup) -> LightningRuns:
     """Build the module that trains a group, freshly initialized."""
     modules = [run.study.module(run.fold) for run in group.runs]
     return StackedRuns(modules) if group.stacked else modules[0]
 
 
-def group_data(group: Group) -> EnvironmentData:
+def group_data(group: RunGroup) -> EnvironmentData:
     """Return the minibatches and eval sets of a group as a data module."""
     data = [run.data for run in group.runs]
     return EnvironmentData.stack(data) if group.stacked else data[0]
@@ -290,8 +302,9 @@ def group_data(group: Group) -> EnvironmentData:
 
 @contextmanager
 def while_fitting() -> Iterator[None]:
-    """Surround ``trainer.fit``: normal numbers, and ``SystemExit`` as ``KeyboardInterrupt`` after
-    Ctrl-C or SIGTERM.
+    """Surround ``trainer.fit`` with normal numbers, and turn ``SystemExit`` into what caused it.
+
+    After Ctrl-C or SIGTERM that is ``KeyboardInterrupt``.
 
     Raises:
         RuntimeError: something else, a callback say, raised ``SystemExit``.

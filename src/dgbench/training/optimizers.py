@@ -41,8 +41,9 @@ class UpdateRule:
     sharpness: SAM | None = None
 
     def factor(self, step: int) -> float:
-        """Compute the fraction of the full learning rate at a step, from the step alone, so
-        resuming is exact.
+        """Compute the fraction of the full learning rate at a step.
+
+        It depends on the step alone, so resuming is exact.
         """
         if step < self.warmup_steps:
             return (step + 1) / (self.warmup_steps + 1)
@@ -53,7 +54,7 @@ class UpdateRule:
 
 
 @dataclass(frozen=True)
-class Part:
+class OptimizerPart:
     """Parameters of a group that share optimizer settings."""
 
     algorithm: Algorithm  #: that has these settings
@@ -62,18 +63,17 @@ class Part:
 
 
 def layer_scales(featurizers: Sequence[nn.Module], decay: float) -> dict[int, float]:
-    """Map the ``id`` of each parameter of featurizers that come apart into layers to the factor of
-    its learning rate.
+    """Map the ``id`` of each parameter of featurizers to the factor of its learning rate.
 
-    The k-th last of L parts has decay^k; what belongs to no part is absent, and learns like a
-    classifier.
+    The featurizers come apart into layers: the k-th last of L parts has decay^k. What belongs to no
+    part is absent, and learns like a classifier.
     """
     scales: dict[int, float] = {}
     for featurizer in featurizers:
         layers: list[list[nn.Parameter]] = featurizer.decay_layers()  # type: ignore[operator]
-        scales |= {
-            id(p): decay ** (len(layers) - i) for i, layer in enumerate(layers) for p in layer
-        }
+        for i, layer in enumerate(layers):
+            scale = decay ** (len(layers) - i)
+            scales.update((id(parameter), scale) for parameter in layer)
     return scales
 
 
@@ -97,17 +97,17 @@ def optimizer_settings(values: Mapping[str, Any], group: ParamGroup) -> dict[str
 def learning_rate(
     algorithm: Algorithm, name: str, group: ParamGroup, rule: UpdateRule, step: int
 ) -> float:
-    """Compute the learning rate of one step: the group's, or from ``reset_adam_at`` on the
-    algorithm's ``reset_lr``.
+    """Compute the learning rate of one step.
 
-    A reset changes the full rate and does not start the schedule again. (In the code of NICO++ a
-    schedule goes per epoch; a reset by Fishr starts it again, and one by IRM or VREx ends it.) A
-    reset at no whole number never comes.
+    It is the group's, or from ``reset_adam_at`` on the algorithm's ``reset_lr``. A reset changes
+    the full rate and does not start the schedule again. (In the code of NICO++ a schedule goes per
+    epoch; a reset by Fishr starts it again, and one by IRM or VREx ends it.) A reset at no whole
+    number never comes.
     """
     full: float = algorithm.values[group.lr]
     if algorithm.reset_lr is not None:
-        reset_steps = [algorithm.values[key] for key in algorithm.resets()]
-        if any(float(reset_step).is_integer() and step >= reset_step for reset_step in reset_steps):
+        resets = [algorithm.values[key] for key in algorithm.resets()]
+        if any(float(reset).is_integer() and step >= reset for reset in resets):
             full = algorithm.values[algorithm.reset_lr]
     if step < rule.head_steps and rule.head_lr is not None:
         full = rule.head_lr
@@ -116,9 +116,9 @@ def learning_rate(
 
 def resets_optimizers(algorithm: Algorithm, rule: UpdateRule, step: int) -> bool:
     """Return whether the optimizers are re-created before this step."""
-    return 0 < step == rule.head_steps or any(
-        step == algorithm.values[key] for key in algorithm.resets()
-    )
+    if 0 < step == rule.head_steps:
+        return True
+    return any(step == algorithm.values[key] for key in algorithm.resets())
 
 
 def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
@@ -130,22 +130,25 @@ def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
 def clipped(
     gradients: Mapping[str, Tensor | None], limit: float | None
 ) -> Mapping[str, Tensor | None]:
-    """Clip the gradients of a stack, (R, ...) by name, so that each run's global norm is at most
-    ``limit``.
+    """Clip the gradients of a stack so that each run's global norm is at most ``limit``.
 
-    As :func:`torch.nn.utils.clip_grad_norm_` does for one run; None is no limit.
+    :func:`torch.nn.utils.clip_grad_norm_` does so for one run.
+
+    Args:
+        gradients: (R, ...) by name.
+        limit: None is no limit.
     """
     present = [gradient for gradient in gradients.values() if gradient is not None]
     if limit is None or not present:
         return gradients
-    squares = torch.stack(
-        [gradient.reshape(len(gradient), -1).pow(2).sum(1) for gradient in present]
-    ).sum(0)
-    factor = (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
-    return {
-        name: None if gradient is None else gradient * factor.view(-1, *[1] * (gradient.dim() - 1))
-        for name, gradient in gradients.items()
-    }
+    squares = [gradient.reshape(len(gradient), -1).pow(2).sum(1) for gradient in present]
+    norm = torch.stack(squares).sum(0).sqrt()
+    factor = (limit / (norm + 1e-6)).clamp(max=1.0)
+    shorter: dict[str, Tensor | None] = dict(gradients)
+    for name, gradient in gradients.items():
+        if gradient is not None:
+            shorter[name] = gradient * factor.view(-1, *[1] * (gradient.dim() - 1))
+    return shorter
 
 
 def take_steps(optimizers: Sequence[Any], limit: float | None, scaler: Any) -> None:
@@ -158,21 +161,31 @@ def take_steps(optimizers: Sequence[Any], limit: float | None, scaler: Any) -> N
             changes its scale; Lightning's own step would change it between two optimizers whose
             gradients have the same scale.
     """
-    parameters = {
-        optimizer: [p for group in optimizer.param_groups for p in group["params"]]
-        for optimizer in optimizers
-    }
     if scaler is not None:
-        optimizers = [
-            optimizer
-            for optimizer in optimizers
-            if any(p.grad is not None for p in parameters[optimizer])
-        ]
+        optimizers = [one for one in optimizers if _has_gradients(one)]
         for optimizer in optimizers:
             scaler.unscale_(unwrapped(optimizer))
     if limit is not None:
-        torch.nn.utils.clip_grad_norm_([p for group in parameters.values() for p in group], limit)
+        parameters: list[Tensor] = []
+        for optimizer in optimizers:
+            parameters += parameters_of(optimizer)
+        torch.nn.utils.clip_grad_norm_(parameters, limit)
     for optimizer in optimizers:
-        optimizer.step() if scaler is None else scaler.step(unwrapped(optimizer))
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(unwrapped(optimizer))
     if scaler is not None and optimizers:
         scaler.update()
+
+
+def parameters_of(optimizer: Any) -> list[Tensor]:
+    """List the parameters of an optimizer."""
+    parameters: list[Tensor] = []
+    for group in optimizer.param_groups:
+        parameters += group["params"]
+    return parameters
+
+
+def _has_gradients(optimizer: Any) -> bool:
+    return any(parameter.grad is not None for parameter in parameters_of(optimizer))

@@ -1,5 +1,6 @@
-"""Write the predictions of finished runs again whose file is damaged or lost, from the weights that
-they kept.
+"""Write the predictions of finished runs again if their file is damaged or lost.
+
+They are computed from the weights that the runs kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from dgbench.callbacks.predictions import PredictedRun, Predictions
+from dgbench.callbacks.predictions import PredictionTarget, PredictionWriter
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.configuration import command_line, with_python_path
 from dgbench.data.training_groups import training_groups
@@ -23,14 +24,15 @@ from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.training.checkpoints import Snapshot, best_file, own_file
 from dgbench.training.processes import make_trainer, normal_numbers
-from dgbench.training.study import Run
+from dgbench.training.study import ReadyRun
 
 log = logging.getLogger("dgbench")
 
 
-def why_predicted_again(run: Run) -> str:
-    """Say what is wrong with the predictions that a finished run wrote; empty where nothing is, or
-    it wrote none.
+def why_predicted_again(run: ReadyRun) -> str:
+    """Describe what is wrong with the predictions that a finished run wrote.
+
+    It is "" if nothing is, or if it wrote none.
     """
     file = run.folder / PREDICTION_FILE
     which = run.study.settings.predictions
@@ -46,16 +48,15 @@ def why_predicted_again(run: Run) -> str:
     return "is of another run" if about.get("run") != run.hash else ""
 
 
-def predict_again(run: Run, callbacks: Sequence[pl.Callback]) -> str:
-    """Write the predictions of a finished run again, from its last checkpoint or from its best
-    weights.
+def predict_again(run: ReadyRun, callbacks: Sequence[pl.Callback]) -> str:
+    """Write the predictions of a finished run again, from its last checkpoint or best weights.
 
     Args:
         run: that is finished.
         callbacks: that show how far it is.
 
     Returns:
-        Why that cannot be done; empty where it was.
+        Why that cannot be done, or "" if it was.
     """
     file = run.folder / PREDICTION_FILE
     which = run.study.settings.predictions
@@ -70,7 +71,7 @@ def predict_again(run: Run, callbacks: Sequence[pl.Callback]) -> str:
     # it writes no rows; its only run counts as improved, so that the file is kept
     recorder = Recorder([RunRecord(None, run.identity(module), run.data.recipes)])
     recorder.improved = [0]
-    predictions = Predictions([predicted_run(run, file)], which, recorder)
+    predictions = PredictionWriter([predicted_run(run, file)], which, recorder)
     trainer = make_trainer(run.study.settings, [predictions, *callbacks], epochs=1)
     try:
         with normal_numbers():
@@ -80,7 +81,7 @@ def predict_again(run: Run, callbacks: Sequence[pl.Callback]) -> str:
     return ""
 
 
-def predicted_run(run: Run, file: Path | None) -> PredictedRun:
+def predicted_run(run: ReadyRun, file: Path | None) -> PredictionTarget:
     """Describe where the predictions of a run go and what their file says of it.
 
     Args:
@@ -101,12 +102,13 @@ def predicted_run(run: Run, file: Path | None) -> PredictedRun:
     groups = training_groups(run.data.environments, run.fold.training)
     if groups:
         about["training_groups"] = groups
-    return PredictedRun(file, about, run.data.recipes)
+    return PredictionTarget(file, about, run.data.recipes)
 
 
-def predicting_command(run: Run) -> str:
-    """Write the command that evaluates a finished run once more and keeps what is predicted, beside
-    other rows.
+def predicting_command(run: ReadyRun) -> str:
+    """Write the command that evaluates a finished run once more and keeps what is predicted.
+
+    It writes other rows beside those of the run.
     """
     words = ["dgbench", "evaluate", f"model={run.folder}", "predictions=true"]
     if run.study.settings.predictions == "best":
@@ -117,20 +119,24 @@ def predicting_command(run: Run) -> str:
     return with_python_path(command_line([*words, "trust=true"]), folders)
 
 
-def _wrote_predictions(run: Run) -> bool:
+def _wrote_predictions(run: ReadyRun) -> bool:
     """Return whether the last checkpoint of a run says that it wrote predictions."""
     snapshot = Snapshot.load(own_file(run), glance=True)
     return snapshot is not None and "predictions" in snapshot.runs.get(run.hash, {})
 
 
-def _weights(run: Run, which: str) -> tuple[Mapping[str, Any] | None, int, str]:
-    """Read the weights that a run was evaluated with, and their step; None with the reason where
-    they are gone.
+def _weights(run: ReadyRun, which: str) -> tuple[Mapping[str, Any] | None, int, str]:
+    """Read the weights that a run was evaluated with, and their step.
+
+    Returns:
+        The weights or None, their step, and the reason if the weights are gone.
     """
     best = _best_weights(run)
     if which == "best":
-        gone = f"{best_file(run)} is gone or damaged; delete the folder to train the run anew"
-        return (None, 0, gone) if best is None else (*best, "")
+        if best is None:
+            gone = f"{best_file(run)} is gone or damaged; delete the folder to train the run anew"
+            return None, 0, gone
+        return (*best, "")
     rows, _ = read_rows(run.folder / ROW_FILE)
     step = max((row["step"] for row in rows), default=None)
     # of averaged weights, the last checkpoint holds those that were not evaluated
@@ -141,7 +147,7 @@ def _weights(run: Run, which: str) -> tuple[Mapping[str, Any] | None, int, str]:
     return None, 0, f"no checkpoint of step {step} is left; delete the folder to train the run anew"
 
 
-def _last_weights(run: Run) -> tuple[Mapping[str, Any], int] | None:
+def _last_weights(run: ReadyRun) -> tuple[Mapping[str, Any], int] | None:
     path = own_file(run)
     snapshot = Snapshot.load(path)
     if snapshot is None or run.hash not in snapshot.runs:
@@ -149,7 +155,7 @@ def _last_weights(run: Run) -> tuple[Mapping[str, Any], int] | None:
     return snapshot.runs[run.hash]["state_dict"], snapshot.step
 
 
-def _best_weights(run: Run) -> tuple[Mapping[str, Any], int] | None:
+def _best_weights(run: ReadyRun) -> tuple[Mapping[str, Any], int] | None:
     path = best_file(run)
     try:
         if not check_seal(path):

@@ -37,25 +37,32 @@ from dgbench.errors import ConfigError, DgbenchError
 from dgbench.plan.settings import TrainerSettings
 from dgbench.training.devices import cannot_train
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
+# of glibc's mallopt(3)
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
 MB = 2**20
-POOL = 2**18  # numbers, more than torch leaves to one thread
+POOL_NUMBERS = 2**18  # numbers, more than torch leaves to one thread
 
 
 def prepare_process() -> None:
-    """Restrict Lightning's messages, keep freed memory, and avoid what makes steps slow for
-    nothing.
+    """Prepare this process for training.
+
+    Lightning's messages are restricted, freed memory is kept, and what makes steps slow for nothing
+    is avoided.
     """
     _quiet_lightning()
     _keep_freed_memory()
     _remember_that_there_is_no_gpu()
     with normal_numbers():
-        torch.ones(POOL).sum()  # makes the threads that compute with torch, which keep the setting
+        torch.ones(
+            POOL_NUMBERS
+        ).sum()  # makes the threads that compute with torch, which keep the setting
 
 
 def _quiet_lightning() -> None:
-    """Let Lightning speak up only to warn, and not about what is intended, such as having no loader
-    workers.
+    """Let Lightning speak up only to warn, and not about what is intended.
+
+    Having no loader workers, say, is intended.
     """
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -75,11 +82,10 @@ def _quiet_lightning() -> None:
 
 @contextmanager
 def normal_numbers() -> Iterator[None]:
-    """Let the CPU take floats below 1e-38 for 0, and restore what it did at the end: statistics
-    need doubles whole.
+    """Let the CPU take floats below 1e-38 for 0, and restore what it did at the end.
 
     The gradients of a saturated discriminator are so small, and products of such numbers a hundred
-    times slower.
+    times slower. Statistics need doubles whole.
     """
     flushed = not torch.tensor([2e-38]).mul(0.01).view(torch.int32).any()
     torch.set_flush_denormal(True)
@@ -90,12 +96,12 @@ def normal_numbers() -> Iterator[None]:
 
 
 def _keep_freed_memory() -> None:
-    """Let a step on a CPU get the pages of the step before, instead of new ones that the kernel has
-    to clear.
+    """Let a step on a CPU get the pages of the step before.
 
-    By default glibc gives all but 64 MB back to the kernel after each step, which took half of the
-    time of ARM's steps on 8 x 8 images. Greater limits cost more memory, since freed blocks of
-    other sizes lie between. Other C libraries are left alone.
+    New pages the kernel would have to clear. By default glibc gives all but 64 MB back to the
+    kernel after each step, which took half of the time of ARM's steps on 8 x 8 images. Greater
+    limits cost more memory, since freed blocks of other sizes lie between. Other C libraries are
+    left alone.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
@@ -107,7 +113,7 @@ def _remember_that_there_is_no_gpu() -> None:
     """Let torch ask the CUDA runtime for a GPU, which remembers that there is none.
 
     Every step of an optimizer asks. Lightning sets the variable to 1, with which torch looks for
-    NVIDIA's library on disk each time: a tenth of a millisecond where it is missing.
+    NVIDIA's library on disk each time: a tenth of a millisecond if it is missing.
     """
     if not torch.cuda.is_available():
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "0"
@@ -124,7 +130,9 @@ class Process(LightningEnvironment):  # type: ignore[misc]
 
     def __init__(self, rank: int, count: int, port: int) -> None:
         super().__init__()
-        self.rank, self.count, self._main_port = rank, count, port
+        self.rank = rank
+        self.count = count
+        self._main_port = port
         self.set_world_size(count)
         self.set_global_rank(rank)
 
@@ -174,8 +182,9 @@ def make_trainer(
     process: Process | None = None,
     logger: Logger | None = None,
 ) -> pl.Trainer:
-    """Build a quiet trainer, one device per process; dgbench's own callbacks keep rows, checkpoints
-    and progress.
+    """Build a quiet trainer, with one device per process.
+
+    dgbench's own callbacks keep rows, checkpoints and progress.
 
     Raises:
         ConfigError: Lightning refuses device or precision.
@@ -184,6 +193,7 @@ def make_trainer(
     torch.backends.cudnn.allow_tf32 = settings.matmul != "highest"
     # runs are jobs of their own, also inside a SLURM allocation
     place: Any = process or LightningEnvironment()
+    has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
     try:
         with warnings.catch_warnings():
             # it would take bf16 instead
@@ -199,9 +209,7 @@ def make_trainer(
                 logger=logger or False,
                 log_every_n_steps=settings.log_every,
                 enable_checkpointing=False,
-                enable_progress_bar=any(
-                    isinstance(callback, ProgressBar) for callback in callbacks
-                ),
+                enable_progress_bar=has_bar,
                 enable_model_summary=False,
                 callbacks=list(callbacks),
                 plugins=[place],
@@ -221,11 +229,10 @@ class ProcessError(DgbenchError):
 
 @contextmanager
 def processes(count: int, folder: Path, resumes: bool) -> Iterator[Process | None]:
-    """Start the others of ``count`` processes that train a run, and yield process 0; None if it
-    trains alone.
+    """Start the other processes that train a run, and yield process 0, or None if it trains alone.
 
     Args:
-        count: how many.
+        count: how many processes in all.
         folder: the run's folder with its ``config.yaml``; process k logs to ``process-k.txt`` in
             it.
         resumes: whether the run continues from its checkpoint.
@@ -237,10 +244,8 @@ def processes(count: int, folder: Path, resumes: bool) -> Iterator[Process | Non
         yield None
         return
     port = _free_port()
-    workers = [
-        _start(folder, {"rank": k, "count": count, "port": port, "resumes": resumes})
-        for k in range(1, count)
-    ]
+    task = {"count": count, "port": port, "resumes": resumes}
+    workers = [_start(folder, {"rank": k, **task}) for k in range(1, count)]
     try:
         yield Process(0, count, port)
         for worker in workers:
@@ -282,19 +287,19 @@ def _start(folder: Path, task: dict[str, Any]) -> subprocess.Popen[str]:
 
 
 def _broken(workers: list[subprocess.Popen[str]], folder: Path) -> str:
-    """Quote in one line what the first worker that ended with an error said last; empty if none
-    did.
+    """Quote in one line what the first worker that ended with an error said last.
+
+    It is "" if none did.
     """
     for k, worker in enumerate(workers, start=1):
         with suppress(subprocess.TimeoutExpired):
             if worker.wait(SECONDS_TO_COMPLAIN):
                 file = folder / f"process-{k}.txt"
-                lines = file.read_text().strip().splitlines() or [
-                    f"exit status {worker.returncode}"
-                ]
+                lines = file.read_text().strip().splitlines()
+                last = lines[-1] if lines else f"exit status {worker.returncode}"
                 return (
-                    f"process {k} of {len(workers) + 1}: {lines[-1]}; {file.name} in the run "
-                    "folder has more"
+                    f"process {k} of {len(workers) + 1}: {last}; {file.name} in the run folder has "
+                    "more"
                 )
     return ""
 

@@ -1,9 +1,9 @@
-"""Write what a run folder holds besides results: ``config.yaml``, ``identity.json``, ``model.json``
-and ``log.txt``.
+"""Write what a run folder holds besides results.
 
-``identity.json`` says what decides the results, and of what code, packages, machine and data a run
-is made; every start of the run, first or resumed, adds a session. ``model.json`` is what a trained
-model is besides its weights, enough to build it anywhere.
+``config.yaml`` is the resolved configuration, and ``log.txt`` what was logged. ``identity.json``
+says what decides the results, and of what code, packages, machine and data a run is made; every
+start of the run, first or resumed, adds a session. ``model.json`` is what a trained model is
+besides its weights, enough to build it anywhere.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from dgbench.seeding import ALL, seed_for
 from dgbench.training.algorithm_class import algorithm_class
 from dgbench.training.blueprint import featurizer_keys
 from dgbench.training.modules import SingleRun
-from dgbench.training.study import Run
+from dgbench.training.study import ReadyRun
 from dgbench.training.unlearnable import trained_classes
 from dgbench.version import __version__
 
@@ -72,28 +72,35 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 MOST_BYTES = 2**24  # of that file; ten thousand classes take 0.3 MB
 
 PACKAGES = (
-    "torch", "torchvision", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "scipy", "scikit-learn", "timm",
+    "torch",
+    "torchvision",
+    "pytorch-lightning",
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "timm",
     "pillow",
-)  # fmt: skip
+)
 SAMPLED = 32  # images of each subset that the fingerprint looks at
 _FINGERPRINTS: WeakKeyDictionary[Environments, str] = WeakKeyDictionary()
 
 
-def write_config(run: Run) -> None:
+def write_config(run: ReadyRun) -> None:
     """Write the resolved configuration of a run, and its fold, to its folder."""
     fold = OmegaConf.to_yaml(OmegaConf.create({"fold": run.fold.key()}))
     write_whole(run.folder / "config.yaml", run.study.resolved_yaml + fold)
 
 
-def write_model(run: Run, identity: RunIdentity) -> None:
-    """Write what the run's model is besides its weights to its folder, so that it can be built
-    anywhere.
-    """
-    study, config = run.study, run.study.config
+def write_model(run: ReadyRun, identity: RunIdentity) -> None:
+    """Write what the run's model is besides its weights, so that it can be built anywhere."""
+    study = run.study
+    config = study.config
     averaging = config["averaging"].get("rule")
     ModelRecord(
         identity=asdict(identity),
-        objective=run.study.config["algorithm"]["objective"],
+        objective=config["algorithm"]["objective"],
         hparams=dict(run.spec.hparams),
         featurizer=featurizer_keys(study.config, study.hparams),
         dtype=str(study.dtype).removeprefix("torch."),
@@ -110,7 +117,7 @@ def write_model(run: Run, identity: RunIdentity) -> None:
     ).save(run.folder)
 
 
-def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
+def write_identity(run: ReadyRun, *, resumed_from: int, together: int) -> None:
     """Write ``identity.json``, what a run is made of; sessions of earlier starts are kept.
 
     Args:
@@ -118,13 +125,14 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
         resumed_from: step of the checkpoint that it continues from, 0 for its beginning.
         together: runs that train as one stack, 1 for one alone.
     """
-    file, study = run.folder / IDENTITY_FILE, run.study
+    file = run.folder / IDENTITY_FILE
+    study = run.study
     session = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "command": [Path(sys.argv[0]).name, *study.planned.words],
-        "typed": typed_words("train"),  # of a whole sweep, where it is a job of one
+        "typed": typed_words("train"),  # of a whole sweep, if it is a job of one
         **({"python_path": python_path()} if run.spec.user_code else {}),
         "threads": torch.get_num_threads(),
         **_surroundings(),
@@ -146,25 +154,28 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
 
 
 def _arrived(weights: InitialWeights) -> dict[str, Any]:
-    """Say how much of the featurizer came from a file of weights; empty where none did."""
+    """Describe how much of the featurizer came from a file of weights, if any did."""
     arrival = weights.arrival
     return {} if arrival is None else {"weights": arrival.to_json()}
 
 
-def first_threads(run: Run) -> int | None:
-    """Read the number of threads that a run began with; None where it is not recorded, as before
-    its first start.
+def first_threads(run: ReadyRun) -> int | None:
+    """Read the number of threads that a run began with, or return None if it is not recorded.
+
+    It is not before its first start.
     """
     sessions = _sessions(run.folder / IDENTITY_FILE)
-    number = sessions[0].get("threads") if sessions and isinstance(sessions[0], dict) else None
+    if not sessions or not isinstance(sessions[0], dict):
+        return None
+    number = sessions[0].get("threads")
     return number if isinstance(number, int) and number > 0 else None
 
 
 def fingerprint(environments: Environments) -> str:
-    """Compute 12 digits that change with the images dealt to environments, their labels, spurious
-    features and splits.
+    """Compute 12 digits that change with the images, labels, spurious features and splits.
 
-    All positions are hashed, and the pixels and labels of the first images of each subset.
+    All positions that are dealt to environments are hashed, and the pixels and labels of the first
+    images of each subset.
     """
     if environments not in _FINGERPRINTS:
         _FINGERPRINTS[environments] = _fingerprint(environments)
@@ -172,19 +183,18 @@ def fingerprint(environments: Environments) -> str:
 
 
 def _fingerprint(environments: Environments) -> str:
-    content = hashlib.sha256(
-        json.dumps(environments.info.identity(), sort_keys=True, default=str).encode()
-    )
+    identity = json.dumps(environments.info.identity(), sort_keys=True, default=str)
+    content = hashlib.sha256(identity.encode())
     for env in environments.info.given:
         for subset in ("train", "val"):
             positions = environments.table.subset(env, subset)
-            content.update(
-                f"{env}/{subset}/{len(positions)}".encode() + positions.astype("<i8").tobytes()
-            )
+            content.update(f"{env}/{subset}/{len(positions)}".encode())
+            content.update(positions.astype("<i8").tobytes())
             if len(positions):
                 x, y = environments.store.gather(torch.from_numpy(positions[:SAMPLED]))
                 rounded = (x * 1000).round().to("cpu", torch.int32)  # the same on every device
-                content.update(rounded.numpy().tobytes() + y.cpu().numpy().astype("<i8").tobytes())
+                content.update(rounded.numpy().tobytes())
+                content.update(y.cpu().numpy().astype("<i8").tobytes())
     return content.hexdigest()[:12]
 
 
@@ -206,9 +216,7 @@ def _surroundings() -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "system": platform.platform(),
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": _cores(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "cuda": torch.version.cuda,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -222,15 +230,21 @@ def _version(name: str) -> str | None:
         return None
 
 
+def _cores() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
 def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )
+    for line in lines:
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +257,7 @@ class ModelRecord:
     #: ``_target_``, import path of a module's class, and its arguments but the shape of the image
     featurizer: Mapping[str, Any]
     dtype: str  #: name of the floating-point type
-    #: ``_target_`` and arguments of the rule that averages the weights; None where nothing does
+    #: ``_target_`` and arguments of the rule that averages the weights; None if nothing does
     averaging: Mapping[str, Any] | None
     training: tuple[str, ...]  #: environments that it was trained on
     fold: Mapping[str, Any]  #: what else tells its fold, see :meth:`dgbench.plan.folds.Fold.key`
@@ -264,9 +278,8 @@ class ModelRecord:
         Raises:
             OSError: it cannot be written; what was there stays.
         """
-        write_whole(
-            folder / MODEL_FILE, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
-        )
+        content = {"format": FORMAT, **asdict(self)}
+        write_whole(folder / MODEL_FILE, json.dumps(content, indent=1) + "\n")
 
     @staticmethod
     def load(folder: Path, trust: bool = False) -> ModelRecord:
@@ -283,20 +296,7 @@ class ModelRecord:
         """
         file = folder / MODEL_FILE
         try:
-            with open_regular(file) as handle:
-                text = handle.read(MOST_BYTES + 1)
-            if len(text) > MOST_BYTES:
-                raise ValueError(f"over {MOST_BYTES} bytes")
-            content: Any = present_paths(json.loads(text))
-            if content.pop("format") != FORMAT:
-                raise ValueError("another format")
-            if fault := first_fault(content, _CHECKS) or _identity_fault(content["identity"]):
-                raise ValueError(fault)
-            content.pop("step", None)  # versions that exported models wrote it
-            names = ("training", "classes", "trained_classes")
-            content |= {key: tuple(content[key]) for key in names if key in content}
-            content["preprocessing"] = Preprocessing.of_json(content["preprocessing"])
-            record = ModelRecord(**content)
+            record = _record_of(file)
         except FileNotFoundError:
             raise RecordError(
                 f"{folder} has no {MODEL_FILE}; name the folder of a run (versions before 0.1 "
@@ -367,35 +367,57 @@ class ModelRecord:
         return module.eval()
 
     def _featurizer(self, image: tuple[int, ...]) -> nn.Module:
-        kind = _class(str(self.featurizer["_target_"]))
-        featurizer: nn.Module = kind(
-            image=image, **{k: v for k, v in self.featurizer.items() if k != "_target_"}
-        )
+        arguments = dict(self.featurizer)
+        kind = _class(str(arguments.pop("_target_")))
+        featurizer: nn.Module = kind(image=image, **arguments)
         return featurizer
 
     def averaging_rule(self) -> Any:
-        """Build the rule that averaged the weights, without its state; None where nothing was
-        averaged.
+        """Build the rule that averaged the weights, without its state.
+
+        It is None if nothing was averaged.
 
         Raises:
             RecordError: the file names something else, which is not called.
         """
         if self.averaging is None:
             return None
-        path = str(self.averaging.get("_target_"))
+        arguments = dict(self.averaging)
+        path = str(arguments.pop("_target_", None))
         kind = _class(path)
-        if not all(
-            hasattr(kind, part) for part in ("update", "evaluated", "result", "load_state_dict")
-        ):
+        needed = ("update", "evaluated", "result", "load_state_dict")
+        if not all(hasattr(kind, name) for name in needed):
             raise RecordError(f"{path} averages no weights; {MODEL_FILE} must name what does")
         try:
-            return kind(
-                **{key: value for key, value in self.averaging.items() if key != "_target_"}
-            )
+            return kind(**arguments)
         except (TypeError, ValueError) as error:
             raise RecordError(
                 f"{MODEL_FILE}: averaging is not what {path} takes ({error}); train it again"
             ) from error
+
+
+def _record_of(file: Path) -> ModelRecord:
+    """Read a ``model.json``.
+
+    Raises:
+        OSError, ValueError, ...: it is no record of a model.
+    """
+    with open_regular(file) as handle:
+        text = handle.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"over {MOST_BYTES} bytes")
+    content: Any = present_paths(json.loads(text))
+    if content.pop("format") != FORMAT:
+        raise ValueError("another format")
+    fault = first_fault(content, _CHECKS) or _identity_fault(content["identity"])
+    if fault:
+        raise ValueError(fault)
+    content.pop("step", None)  # versions that exported models wrote it
+    for key in ("training", "classes", "trained_classes"):
+        if key in content:
+            content[key] = tuple(content[key])
+    content["preprocessing"] = Preprocessing.of_json(content["preprocessing"])
+    return ModelRecord(**content)
 
 
 def _mapping(value: Any) -> str:
@@ -405,7 +427,12 @@ def _mapping(value: Any) -> str:
 
 
 def _shallow(value: Any, deepest: int) -> bool:
-    items = value.values() if type(value) is dict else value if type(value) is list else ()
+    """Return whether mappings and lists are nested less than ``deepest`` deep."""
+    items: Any = ()
+    if type(value) is dict:
+        items = value.values()
+    elif type(value) is list:
+        items = value
     return deepest > 0 and all(_shallow(item, deepest - 1) for item in items)
 
 
@@ -428,22 +455,26 @@ _CHECKS: Mapping[str, Check] = {
 
 
 def _identity_fault(identity: dict[str, Any]) -> str:
-    """Describe what in an identity cannot stand in a row or name a folder; empty where nothing is
-    wrong.
+    """Describe what in an identity cannot stand in a row or name a folder.
+
+    It is "" if nothing is wrong.
     """
     RunIdentity(**identity)
-    paths = [
-        key for key in ("run", "dataset", "fold") if re.search(r"[/\\\x00]", str(identity[key]))
-    ]
-    return (
-        first_fault(identity, IDENTITY_CHECKS)
-        or misfit(identity)
-        or (f"{paths[0]} is a path" if paths else "")
-    )
+    names = {key: str(identity[key]) for key in ("run", "dataset", "fold")}
+    fault = first_fault(identity, IDENTITY_CHECKS) or misfit(identity)
+    if fault:
+        return fault
+    for key, name in names.items():
+        if re.search(r"[/\\\x00]", name):
+            return f"{key} is a path"
+    return ""
 
 
 def _class(path: str) -> type[Any]:
-    """Import a class by its path; anything else that a file may name is refused, and not called."""
+    """Import a class by its path.
+
+    Anything else that a file may name is refused, and not called.
+    """
     try:
         return class_at(path, MODEL_FILE, object)
     except DgbenchError as error:
@@ -451,8 +482,9 @@ def _class(path: str) -> type[Any]:
 
 
 class _FolderLogs(logging.Handler):
-    """Appends every record to a file in each folder; a stack has more runs than a process may have
-    open files.
+    """Appends every record to a file in each folder.
+
+    A stack has more runs than a process may have open files.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -463,10 +495,8 @@ class _FolderLogs(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record) + "\n"
         for file in self.files:
-            with (
-                suppress(OSError),
-                open(file, "a") as handle,
-            ):  # a full disk is reported by what trains
+            # a full disk is reported by what trains
+            with suppress(OSError), open(file, "a") as handle:
                 handle.write(line)
 
 
@@ -475,9 +505,11 @@ def own_log(*folders: Path) -> Iterator[None]:
     """Copy everything logged while runs train to the ``log.txt`` of their folders."""
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
-    handler, root, ours = _FolderLogs(folders), logging.getLogger(), logging.getLogger("dgbench")
+    handler = _FolderLogs(folders)
+    root = logging.getLogger()
     root.addHandler(handler)
-    ours.setLevel(logging.DEBUG)  # details go to the files; the console's handler stops at INFO
+    # details go to the files; the console's handler stops at INFO
+    logging.getLogger("dgbench").setLevel(logging.DEBUG)
     try:
         yield
     finally:

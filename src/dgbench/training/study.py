@@ -1,4 +1,4 @@
-"""A study ready to train: the images, the networks and the runs of one dataset, algorithm and seed."""
+"""A study ready to train: the images, networks and runs of one dataset, algorithm and seed."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ OF_SPEC = (
 
 
 @dataclass(frozen=True)
-class Run:
+class ReadyRun:
     """One model to train: a fold of a study."""
 
-    study: Study
+    study: ReadyStudy
     fold: Fold
     spec: RunSpec
     folder: Path
@@ -74,91 +74,96 @@ class Run:
 
     @property
     def info(self) -> RunInfo:
-        """What a logger gets to know of the run; its id is its hash, so the log of a resumed one
-        continues.
+        """What a logger gets to know of the run.
+
+        Its id is its hash, so the log of a resumed run continues.
         """
-        study, job_type = self.study, f"fold-{self.fold.name}"
+        study = self.study
         name = study.folder.name
+        job_type = f"fold-{self.fold.name}"
         config = {
             **study.columns(),
             "compared_as": study.compared_as(),
             "fold": self.fold.name,
             "held_out": ", ".join(self.fold.held_out),
         }
-        tags = [*study.tags(), "fold"]
         return RunInfo(
-            self.folder,
-            study.folder.parent,
-            self.hash,
-            f"{name}/{job_type}",
-            job_type,
-            name,
-            config,
-            tags,
+            folder=self.folder,
+            sweep=study.folder.parent,
+            id=self.hash,
+            name=f"{name}/{job_type}",
+            job_type=job_type,
+            group=name,
+            config=config,
+            tags=[*study.tags(), "fold"],
         )
 
     @cached_property
     def evaluations(self) -> Evaluations:
         """When it is evaluated, and on what."""
-        settings, averaging = self.study.settings, self.study.averaging()
+        settings = self.study.settings
+        averaging = self.study.averaging()
         ends = averaging is not None and getattr(averaging.rule, "ends_training", True)
+        final_only = averaging is not None and averaging.rule.final_only
         return Evaluations(
             steps=settings.steps,
-            every=0 if averaging and averaging.rule.final_only else settings.eval_every,
+            every=0 if final_only else settings.eval_every,
             test_always=settings.eval_test == "always",
             may_end_early=ends or bool(self.study.config["callbacks"]),
             scored=scored_by(self.data.recipes),
         )
 
     def identity(self, module: OneRun | None) -> RunIdentity:
-        """Build what the rows of the run say of it; ``module`` holds its networks, without it none
-        are counted.
+        """Build what the rows of the run say of it.
+
+        Args:
+            module: holds its networks; without it no parameters are counted.
         """
-        study, config = self.study, self.study.config
+        study = self.study
+        config = study.config
         environments = self.data.environments
-        rule = config["averaging"].get("rule") or {}
-        averaging = {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
-        sharpness = self.spec.sharpness if "_target_" in self.spec.sharpness else {}
+        trained = trained_classes(environments, self.fold.training)
+        n_parameters = n_trainable = folds = None
+        if module is not None:
+            n_parameters = sum(p.numel() for p in module.networks.parameters())
+            n_trainable = sum(p.numel() for p in module.networks.params().values())
+        if self.fold.folds is not None:
+            folds = [list(tested) for tested in self.fold.folds]
         return RunIdentity(
             run=self.hash,
             **study.info.facts(),
             **{name: getattr(self.spec, name) for name in OF_SPEC},
-            hparams={
-                **self.spec.hparams,
-                "steps": study.settings.steps,
-                **study.settings.changed(),
-                **averaging,
-                **{
-                    f"sharpness.{key}": value
-                    for key, value in sharpness.items()
-                    if key != "_target_"
-                },
-                **callback_values(self.spec.callbacks),
-            },
+            hparams=self._hparams(),
             averaging=config["averaging"]["name"],
             head=self.spec.head.get("name", "random"),
             tuning=study.tuning.name,
             seed_moves=config["seed_moves"],
             n_classes=study.info.n_classes or None,
-            n_parameters=None
-            if module is None
-            else sum(p.numel() for p in module.networks.parameters()),
-            n_trainable=None
-            if module is None
-            else sum(p.numel() for p in module.networks.params().values()),
+            n_parameters=n_parameters,
+            n_trainable=n_trainable,
             fold=self.fold.name,
             held_out=list(self.fold.held_out),
-            folds=None if self.fold.folds is None else [list(tested) for tested in self.fold.folds],
+            folds=folds,
             beyond=study.info.beyond,
             grouped=study.group_size > 0,
-            unlearnable=unlearnable(
-                environments, self.data.recipes, trained_classes(environments, self.fold.training)
-            ),
+            unlearnable=unlearnable(environments, self.data.recipes, trained),
             code=code_version(),
         )
 
+    def _hparams(self) -> dict[str, Any]:
+        """Collect what rows show as hyperparameters; their order is that of the keys in a row."""
+        settings = self.study.settings
+        hparams = {**self.spec.hparams, "steps": settings.steps, **settings.changed()}
+        rule = self.study.config["averaging"].get("rule") or {}
+        sharpness = self.spec.sharpness if "_target_" in self.spec.sharpness else {}
+        for group, values in (("averaging", rule), ("sharpness", sharpness)):
+            for key, value in values.items():
+                if key != "_target_":
+                    hparams[f"{group}.{key}"] = value
+        return {**hparams, **callback_values(self.spec.callbacks)}
 
-class Study(Blueprint):
+
+class ReadyStudy(Blueprint):
     """Everything that the runs of one study share.
 
     Args:
@@ -189,22 +194,21 @@ class Study(Blueprint):
         self.runs = [self._run(fold) for fold in self.folds]
 
     def cautions(self) -> Iterator[str]:
-        """Yield a line for each setting that leaves out part of the study's method, or is of little
-        use.
+        """Yield a line for each setting that takes part of the study's method away.
+
+        Settings of little use are named too.
         """
-        value_caution = self.algorithm.caution(self.bare_sizes, self.hparams)
-        for caution in (
-            *without_effect(self.config, self.hparams),
-            *([value_caution] if value_caution else []),
-        ):
+        cautions = [*without_effect(self.config, self.hparams)]
+        of_values = self.algorithm.caution(self.bare_sizes, self.hparams)
+        if of_values:
+            cautions.append(of_values)
+        for caution in cautions:
             yield f"{self.spec.algorithm}: {caution}"
 
     def columns(self) -> dict[str, Any]:
         """Return the configuration, with flat names for what a dashboard groups and filters by."""
-        names = {
-            f"{key}_name": self.config[key]["name"]
-            for key in ("dataset", "algorithm", "backbone", "protocol")
-        }
+        groups = ("dataset", "algorithm", "backbone", "protocol")
+        names = {f"{key}_name": self.config[key]["name"] for key in groups}
         labels = {"space": self.spec.space, "draw": self.spec.draw, "trial": self.spec.trial}
         of_study = {
             "searched": self.is_searched,
@@ -215,7 +219,8 @@ class Study(Blueprint):
 
     def tags(self) -> list[str]:
         """List the tags of the study's runs on a dashboard."""
-        return [self.info.name, self.spec.algorithm, *(["search"] if self.is_searched else [])]
+        tags = [self.info.name, self.spec.algorithm]
+        return [*tags, "search"] if self.is_searched else tags
 
     @property
     def is_searched(self) -> bool:
@@ -223,11 +228,12 @@ class Study(Blueprint):
         return bool(self.spec.draw) or self.config["hparams"].get("scheme") is not None
 
     def compared_as(self, selection: str = "") -> str:
-        """Name what may be averaged on a dashboard: studies of one setting and algorithm, which
-        differ in their seeds.
+        """Name what may be averaged on a dashboard.
+
+        These are studies of one setting and algorithm, which differ in their seeds.
 
         Args:
-            selection: what chose the steps of their errors; empty where all steps are shown.
+            selection: what chose the steps of their errors; "" if all steps are shown.
         """
         return comparison(asdict(self.runs[0].identity(None)), selection)
 
@@ -239,9 +245,15 @@ class Study(Blueprint):
             "compared_as": self.compared_as(selection),
             "selection": selection,
         }
-        tags = [*self.tags(), "study"]
         return RunInfo(
-            self.folder, self.folder.parent, self.spec.digest, name, "study", name, config, tags
+            folder=self.folder,
+            sweep=self.folder.parent,
+            id=self.spec.digest,
+            name=name,
+            job_type="study",
+            group=name,
+            config=config,
+            tags=[*self.tags(), "study"],
         )
 
     @property
@@ -250,12 +262,12 @@ class Study(Blueprint):
         size: int = self.hparams["batch_size"]
         return size
 
-    def _run(self, fold: Fold) -> Run:
+    def _run(self, fold: Fold) -> ReadyRun:
         environments = environments_of(fold, self.environments)
         data = EnvironmentData(
             environments,
             fold.training,
-            recipes_of(fold, environments, self.settings.eval_subsets, self.group_size > 0),
+            self._recipes(fold, environments),
             steps=self.settings.steps,
             eval_every=self.settings.eval_every,
             batch_size=self.batch_size,
@@ -265,30 +277,35 @@ class Study(Blueprint):
             environments_per_step=self.settings.environments_per_step,
             repeats=self.settings.small_environments == "repeat",
         )
-        return Run(self, fold, self.planned.run_spec(fold), self.planned.run_folder(fold), data)
+        return ReadyRun(
+            self, fold, self.planned.run_spec(fold), self.planned.run_folder(fold), data
+        )
+
+    def _recipes(self, fold: Fold, environments: Environments) -> list[ErrorRecipe]:
+        """List the errors to record for a fold; see :func:`recipes_of`."""
+        return recipes_of(fold, environments, self.settings.eval_subsets, self.group_size > 0)
 
     @property
     def group_size(self) -> int:
-        """Images that a prediction sees together; 0 where each image is predicted by itself."""
+        """Images that a prediction sees together, or 0 if each image is predicted by itself."""
         return self.algorithm.group_size(self.hparams)
 
     def _cached(self) -> Environments:
-        """Replace the images that some fold needs by the features that enter the trained part of
-        the featurizer.
+        """Replace the images that some fold needs by features.
+
+        These enter the trained part of the featurizer.
         """
         networks, _ = self.networks(self.folds[0])
         featurizer: Any = networks["featurizer"]
         eval_sets: list[EvalSet] = []
         for fold in self.folds:
             environments = environments_of(fold, self.source)
-            eval_sets += [
-                EvalSet(torch.from_numpy(environments.table.subset(env, "train")))
-                for env in fold.training
-            ]
-            recipes = recipes_of(
-                fold, environments, self.settings.eval_subsets, self.group_size > 0
-            )
-            names = dict.fromkeys(name for recipe in recipes for name in recipe.mixture)
+            for env in fold.training:
+                positions = environments.table.subset(env, "train")
+                eval_sets.append(EvalSet(torch.from_numpy(positions)))
+            names: dict[str, None] = {}  # in the order of their first use
+            for recipe in self._recipes(fold, environments):
+                names.update(dict.fromkeys(recipe.mixture))
             eval_sets += environments.eval_sets(list(names)).values()
         return self.tuning.cached(self.source, featurizer, self.dtype, eval_sets)
 
@@ -310,13 +327,13 @@ class Study(Blueprint):
     def networks(self, fold: Fold) -> tuple[Networks, Sizes]:
         networks, sizes = super().networks(fold)
         unit_length = bool(getattr(networks["featurizer"], "unit_length", False))
-        self.head.set(
-            networks["classifier"], self.planned.weights, self.source.catalog.classes, unit_length
-        )
+        classes = self.source.catalog.classes
+        self.head.set(networks["classifier"], self.planned.weights, classes, unit_length)
         return networks, sizes
 
     def sizes(self, fold: Fold) -> Sizes:
-        environments = environments_of(fold, self.source)
+        table = environments_of(fold, self.source).table
+        preprocessing = self.source.catalog.preprocessing
         return Sizes(
             n_features=0,
             n_classes=self.source.info.n_classes,
@@ -324,9 +341,9 @@ class Study(Blueprint):
             image=self.source.store.image,
             n_steps=self.settings.steps,
             n_images=self.n_images,
-            n_trained_on=sum(len(environments.table.subset(env, "train")) for env in fold.training),
-            pixel_mean=self.source.catalog.preprocessing.mean,
-            pixel_std=self.source.catalog.preprocessing.std,
+            n_trained_on=sum(len(table.subset(env, "train")) for env in fold.training),
+            pixel_mean=preprocessing.mean,
+            pixel_std=preprocessing.std,
             n_drawn_from=self._drawn_from(fold),
         )
 
@@ -350,7 +367,7 @@ def check_devices(planned: Sequence[PlannedStudy]) -> None:
 
 def studies_of(
     planned: Sequence[PlannedStudy], tell: Callable[[DatasetInfo], None] | None = None
-) -> list[Study]:
+) -> list[ReadyStudy]:
     """Prepare studies for training; those over the same dataset share its images.
 
     Args:
@@ -359,20 +376,20 @@ def studies_of(
             refused without images.
 
     Raises:
-        ConfigError, DataError, WeightsError: one of them cannot work.
+        ConfigError, DataError, WeightsError: a study cannot work.
     """
     check_devices(planned)
     sources: dict[int, Environments] = {}
     studies = []
     for plan in planned:
-        study = Study(plan, sources.get(id(plan.dataset)), tell)
+        study = ReadyStudy(plan, sources.get(id(plan.dataset)), tell)
         sources[id(plan.dataset)] = study.source
         studies.append(study)
     return studies
 
 
 def environments_of(fold: Fold, environments: Environments) -> Environments:
-    """Restrict the environments to what this fold sees of them."""
+    """Restrict the environments to what this fold sees."""
     if fold.membership is None:
         return environments
     return partial(environments, fold.membership.training, fold.membership.tested)

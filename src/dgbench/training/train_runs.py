@@ -40,7 +40,7 @@ from dgbench.records.status import (
     mark_interrupted,
     read_status,
     write_status,
-)  # fmt: skip
+)
 from dgbench.training.checkpoints import (
     Snapshot,
     changed_since,
@@ -50,13 +50,13 @@ from dgbench.training.checkpoints import (
     has_lost_rows,
     last_step,
     resumable,
-)  # fmt: skip
+)
 from dgbench.training.fit import Fit
-from dgbench.training.groups import Group, plan_groups
+from dgbench.training.groups import RunGroup, plan_groups
 from dgbench.training.predicted_again import predict_again, predicting_command, why_predicted_again
 from dgbench.training.processes import processes
 from dgbench.training.run_folder import own_log, write_config, write_identity
-from dgbench.training.study import Run, Study
+from dgbench.training.study import ReadyRun, ReadyStudy
 from dgbench.training.threads import Threads
 
 log = logging.getLogger("dgbench")
@@ -76,7 +76,7 @@ class RunOutcomes:
 
 
 def train_runs(
-    studies: Sequence[Study],
+    studies: Sequence[ReadyStudy],
     execution: Mapping[str, Any],
     progress: StudyProgress,
     logger: MetricsLogger | None,
@@ -103,25 +103,20 @@ def train_runs(
         ConfigError: the configuration cannot work.
     """
     trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies), until)
-    # typed twice, trained once
-    runs = list({run.hash: run for study in studies for run in study.runs}.values())
+    by_hash: dict[str, ReadyRun] = {}  # typed twice, trained once
+    for study in studies:
+        by_hash.update((run.hash, run) for run in study.runs)
+    runs = list(by_hash.values())
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
     complete = [run for run in runs if trainer.outcomes.complete.get(run.hash)]
-    unpredicted = {run.hash for run in complete if not trainer.mend_predictions(run)}
-    if note := _lacking([run for run in complete if run.hash not in unpredicted]):
+    predicted = [run for run in complete if trainer.mend_predictions(run)]
+    note = _lacking(predicted)
+    if note:
         progress.note(note)
     waiting = plan_groups(runs, execution) if asked else []
-    if (
-        until is not None
-    ):  # what paused beside a run that lost its rows begins anew with it, or both would round anew
-        lost = {run.hash for run in runs if run.hash in asked and has_lost_rows(run)}
-        together = [
-            run
-            for group in waiting
-            for run in group.runs
-            if lost & {beside.hash for beside in group.runs}
-        ]
-        asked |= {run.hash for run in together if run.hash not in trainer.outcomes.complete}
+    if until is not None:
+        beside = _beside_lost_rows(waiting, asked)
+        asked |= {run.hash for run in beside if run.hash not in trainer.outcomes.complete}
     for study in studies:  # the first folders of a command: what is refused has none
         keep_plan(study.folder, [run.folder.name for run in study.runs])
     # first whole groups, so that two processes with the same command share them out without
@@ -133,9 +128,21 @@ def train_runs(
         waiting = [group for group in waiting if not trainer.train(group, asked)]
         trainer.note_done_by_others(waiting, asked)
         moved = trainer.moved
-    trainer.log_silent(studies)
+    trainer.log_missed(studies)
     forget(runs)  # of stacks whose runs ended in other groups
     return trainer.outcomes
+
+
+def _beside_lost_rows(groups: Sequence[RunGroup], asked: set[str]) -> list[ReadyRun]:
+    """List the runs of groups in which a run that is asked for has lost rows.
+
+    What paused beside such a run begins anew with it, or both would round anew.
+    """
+    together: list[ReadyRun] = []
+    for group in groups:
+        if any(run.hash in asked and has_lost_rows(run) for run in group.runs):
+            together.extend(group.runs)
+    return together
 
 
 class _Trainer:
@@ -149,24 +156,27 @@ class _Trainer:
         studies: int,
         until: int | None,
     ) -> None:
-        self.progress, self.logger, self.threads, self.until = progress, logger, threads, until
-        self.safely = Guard(METRICS_FILE)
+        self.progress = progress
+        self.logger = logger
+        self.threads = threads
+        self.until = until
+        self.guard = Guard(METRICS_FILE)
         self.shown_live = False  #: each run of the group that was trained last
         self.studies = studies
-        self.outcomes, self.moved = RunOutcomes(), False
-        self.reasons: list[tuple[Study, str]] = []  # why runs failed, each shown once
-        self.littered = False  #: by a group that was trained since memory was last cleared
+        self.outcomes = RunOutcomes()
+        self.moved = False  #: something was trained since this was last set to False
+        self.reasons: list[tuple[ReadyStudy, str]] = []  # why runs failed, each shown once
+        self.trained_since_clearing = False  #: so a group may have left memory behind
         self.short_of_memory = False  #: memory ran out once: it is cleared after each group
 
-    def asks_for(self, run: Run, retry: str) -> bool:
-        """Return whether to train a run now; if not, note how it stands, unless it has reached
-        ``until``.
+    def asks_for(self, run: ReadyRun, retry: str) -> bool:
+        """Return whether to train a run now.
+
+        If not, note how it stands, unless it has reached ``until``.
         """
         failed = read_status(run.folder).word == FAILED
         done = is_done(run.folder, run.evaluations)
-        if self.until is not None and (
-            done or (last_step(run) >= self.until and not has_lost_rows(run))
-        ):
+        if self.until is not None and (done or self._has_paused(run, self.until)):
             return False
         if done or (failed and retry == "none"):
             note = "failed before; retry=failed trains it again" if failed else "was done before"
@@ -180,22 +190,29 @@ class _Trainer:
             return False
         return True
 
-    def _clean(self, run: Run) -> None:
-        """Repair the rows of a finished run, unless another process holds it: what is no row, or
-        there twice.
+    @staticmethod
+    def _has_paused(run: ReadyRun, until: int) -> bool:
+        """Return whether a run has reached this step, with all rows that it wrote before."""
+        return last_step(run) >= until and not has_lost_rows(run)
+
+    def _clean(self, run: ReadyRun) -> None:
+        """Repair the rows of a finished run, unless another process holds it.
+
+        What is no row, or there twice, is removed.
         """
         file = run.folder / ROW_FILE
         with RunLocks() as locks, suppress(OSError):
-            if locks.take(run.folder) and (removed := cleaned(file)):
+            removed = cleaned(file) if locks.take(run.folder) else ""
+            if removed:
                 self.progress.note(
                     f"{file}: {removed} were removed; the rows of the run are complete"
                 )
 
-    def mend_predictions(self, run: Run) -> bool:
-        """Write the predictions of a finished run again where they are damaged or lost, and say so.
+    def mend_predictions(self, run: ReadyRun) -> bool:
+        """Write the predictions of a finished run again if they are damaged or lost, with a note.
 
         Returns:
-            False where they cannot be made again, which a line has said.
+            False if they cannot be made again, which a line has said.
         """
         file = run.folder / PREDICTION_FILE
         fault = why_predicted_again(run)
@@ -214,23 +231,19 @@ class _Trainer:
             self.progress.note(f"{file} {fault}; it is made again")
         return not reason
 
-    def train(self, group: Group, asked: set[str], whole: bool = False) -> bool:
+    def train(self, group: RunGroup, asked: set[str], whole: bool = False) -> bool:
         """Train the runs of a group that are asked for and not complete.
 
         Args:
             group: as it was planned.
             asked: hashes of the runs that are to be trained.
-            whole: train nothing of it where another process holds some.
+            whole: train nothing of it if another process holds some.
 
         Returns:
-            False where other processes hold some of it.
+            False if other processes hold some of it.
         """
         with RunLocks() as locks, ExitStack() as stack:
-            runs = [
-                run
-                for run in group.runs
-                if run.hash in asked and run.hash not in self.outcomes.complete
-            ]
+            runs = self._open_runs(group, asked)
             if not runs:
                 return True
             locked_runs = []
@@ -250,8 +263,8 @@ class _Trainer:
                 forget(group.runs)
             return len(locked_runs) == len(runs)
 
-    def _writable(self, runs: Sequence[Run]) -> list[Run]:
-        """Fail those runs alone whose row or prediction file is a folder, say; return the others."""
+    def _writable(self, runs: Sequence[ReadyRun]) -> list[ReadyRun]:
+        """Fail the runs whose row or prediction file is a folder, say, and return the others."""
         writable = []
         for run in runs:
             files = [run.folder / name for name in (ROW_FILE, PREDICTION_FILE)]
@@ -262,22 +275,31 @@ class _Trainer:
                 writable.append(run)
         return writable
 
-    def note_done_by_others(self, groups: Sequence[Group], asked: set[str]) -> None:
+    def note_done_by_others(self, groups: Sequence[RunGroup], asked: set[str]) -> None:
         """Note as complete what other processes have finished meanwhile."""
         for group in groups:
-            for run in group.runs:
-                if run.hash in asked and run.hash not in self.outcomes.complete:
-                    self._done_meanwhile(run)
+            for run in self._open_runs(group, asked):
+                self._done_meanwhile(run)
 
-    def log_silent(self, studies: Sequence[Study]) -> None:
-        """Log the complete runs that the logger lacks: done without it, or killed before it knew."""
-        for run in (run for study in studies for run in study.runs):
-            if self.logger and self.outcomes.complete.get(run.hash):
-                self._show(self.logger, run, only_new=True)
+    def _open_runs(self, group: RunGroup, asked: set[str]) -> list[ReadyRun]:
+        """List the runs of a group that are asked for and not complete."""
+        complete = self.outcomes.complete
+        return [run for run in group.runs if run.hash in asked and run.hash not in complete]
 
-    def _show(self, logger: MetricsLogger, run: Run, only_new: bool = False) -> None:
-        """Give a logger all that a run has logged: one of a stack at its end, or one that was
-        trained without it.
+    def log_missed(self, studies: Sequence[ReadyStudy]) -> None:
+        """Log the complete runs that the logger lacks.
+
+        They were done without it, or killed before it knew.
+        """
+        for study in studies:
+            for run in study.runs:
+                if self.logger and self.outcomes.complete.get(run.hash):
+                    self._show(self.logger, run, only_new=True)
+
+    def _show(self, logger: MetricsLogger, run: ReadyRun, only_new: bool = False) -> None:
+        """Give a logger all that a run has logged.
+
+        It may be one of a stack at its end, or one that was trained without the logger.
         """
         file = run.folder / METRICS_FILE
         is_shown = isinstance(logger, CsvLog) or (only_new and logger.knows(run.folder))
@@ -290,7 +312,7 @@ class _Trainer:
             if not file.exists():
                 write_metrics(file, lines)
 
-        self.safely(read)
+        self.guard.attempt(read)
         if is_shown:
             return
         shown = logger.open(run.info, anew=True)
@@ -298,25 +320,25 @@ class _Trainer:
             shown.log(step, values)
         shown.finish(failed=not self.outcomes.complete[run.hash])
 
-    def _named(self, run: Run) -> str:
-        """Name a run, as ``fold 0 (hold out 0.80)``; where there are several studies, with the
-        folder of its study.
+    def _named(self, run: ReadyRun) -> str:
+        """Name a run, as ``fold 0 (hold out 0.80)``.
+
+        If there are several studies, the folder of its study comes first.
         """
         study = f"{run.study.folder.name} " if self.studies > 1 else ""
         return f"{study}fold {run.fold.name} ({run.fold.title})"
 
-    def _take(self, run: Run, locks: RunLocks) -> bool:
+    def _take(self, run: ReadyRun, locks: RunLocks) -> bool:
         if locks.take(run.folder):
             self.outcomes.left.pop(run.hash, None)
             return True
         if run.hash not in self.outcomes.left:
-            self.outcomes.left[run.hash] = (
-                f"trained by {lock_holder(run.folder) or 'another process'}"
-            )
-            self.progress.note(f"{run.folder} is {self.outcomes.left[run.hash]}; left to it")
+            reason = f"trained by {lock_holder(run.folder) or 'another process'}"
+            self.outcomes.left[run.hash] = reason
+            self.progress.note(f"{run.folder} is {reason}; left to it")
         return False
 
-    def _done_meanwhile(self, run: Run) -> bool:
+    def _done_meanwhile(self, run: ReadyRun) -> bool:
         if not is_done(run.folder, run.evaluations):
             return False
         self.progress.end(self._named(run), "was done by another process")
@@ -324,8 +346,8 @@ class _Trainer:
         self.outcomes.left.pop(run.hash, None)
         return True
 
-    def _continue(self, group: Group, runs: Sequence[Run]) -> None:
-        """Train these runs of a group, each part of it from its checkpoint or from its beginning."""
+    def _continue(self, group: RunGroup, runs: Sequence[ReadyRun]) -> None:
+        """Train these runs of a group, each part from its checkpoint or from its beginning."""
         try:
             with request_first():
                 parts = resumable(group, runs)
@@ -335,117 +357,137 @@ class _Trainer:
             self._fail(runs, failure(error))
             return
         for part, snapshot in parts:
-            self._part(part, snapshot, {run.hash for run in runs})
+            self._train_part(part, snapshot, {run.hash for run in runs})
 
-    def _part(self, group: Group, snapshot: Snapshot | None, hashes: set[str]) -> None:
-        """Train a group; when memory runs out, try it again or try its halves, from their last
-        checkpoint.
-
-        It is tried again where an earlier group of this process left memory behind: a trainer and
-        its callbacks refer to each other, so their memory is free only once Python collects such
-        cycles.
-        """
+    def _train_part(self, group: RunGroup, snapshot: Snapshot | None, hashes: set[str]) -> None:
+        """Train a group; when memory runs out, try what :meth:`_smaller` proposes."""
         runs = [run for run in group.runs if run.hash in hashes]
-        n = len(group.runs)
-        title = self._named(group.runs[0]) if n == 1 else f"{n} runs together"
-        self.progress.begin(title, n)
-        step = snapshot.step if snapshot else 0
-        if step:
-            self.progress.note(
-                f"{title}: resumes from step {step} of {runs[0].study.settings.steps}"
-            )
-        log.debug("%s, from step %d on", title, step)
-        parts: tuple[Group, ...] = ()
+        title = self._announce(group, snapshot)
+        parts: tuple[RunGroup, ...] = ()
         try:
-            with request_first():
-                with self.threads.used(group):
-                    diverged = self._fit(group, snapshot, runs)
-                final = Snapshot.load(group_file(group)) or snapshot
-                for run in runs:
-                    self._end(run, group, diverged.get(run.hash), final)
-            self.littered = True
+            self._train_to_end(group, snapshot, runs)
+            self.trained_since_clearing = True
         except KeyboardInterrupt as stop:
-            step = last_step(runs[0])
-            for run in runs:
-                mark_interrupted(run.folder, stopped_by(stop, step))
-            self.progress.note(
-                f"{title}: interrupted; the same command resumes it from step {step}"
-            )
+            self._note_interruption(title, runs, stop)
             raise
         except Exception as error:  # whatever broke this group, others are trained
             if is_out_of_memory(error):
                 self.short_of_memory = True
-                parts = (group,) if self.littered else group.halves() if n > 1 else ()
+                parts = self._smaller(group, title)
             elif isinstance(error, ConfigError):  # it concerns all that is left
                 for run in runs:
                     mark_failed(run.folder, str(error))
                 raise
-            if parts:
-                log.debug(traceback.format_exc())
-                remedy = (
-                    "continuing with half of them"
-                    if parts[1:]
-                    else "which is tried again now that more is free"
-                )
-                log.warning("out of memory with %s, %s", title, remedy)
-            else:
-                self._fail(
-                    [run for run in runs if run.hash not in self.outcomes.complete], failure(error)
-                )
+            if not parts:
+                self._fail(self._open_runs(group, hashes), failure(error))
         # out here nothing refers to the error, and so to the memory of the group, any longer
         if self.short_of_memory:
-            snapshot = final = None
+            snapshot = None
             gc.collect()
-            self.littered = False
+            self.trained_since_clearing = False
         for part in parts:
-            if members := [
-                run for run in part.runs if run.hash in hashes - self.outcomes.complete.keys()
-            ]:
+            members = self._open_runs(part, hashes)
+            if members:
                 self._continue(part, members)
 
+    def _announce(self, group: RunGroup, snapshot: Snapshot | None) -> str:
+        """Show that the training of a group begins, and from where; return what it is called."""
+        first = group.runs[0]
+        n = len(group.runs)
+        title = self._named(first) if n == 1 else f"{n} runs together"
+        self.progress.begin(title, n)
+        step = snapshot.step if snapshot else 0
+        if step:
+            steps = first.study.settings.steps
+            self.progress.note(f"{title}: resumes from step {step} of {steps}")
+        log.debug("%s, from step %d on", title, step)
+        return title
+
+    def _train_to_end(
+        self, group: RunGroup, snapshot: Snapshot | None, runs: Sequence[ReadyRun]
+    ) -> None:
+        """Train a group from a snapshot, and note how these runs ended."""
+        with request_first():
+            with self.threads.used(group):
+                diverged = self._fit(group, snapshot, runs)
+            final = Snapshot.load(group_file(group)) or snapshot
+            for run in runs:
+                self._end(run, group, diverged.get(run.hash), final)
+
+    def _note_interruption(
+        self, title: str, runs: Sequence[ReadyRun], stop: KeyboardInterrupt
+    ) -> None:
+        step = last_step(runs[0])
+        for run in runs:
+            mark_interrupted(run.folder, stopped_by(stop, step))
+        self.progress.note(f"{title}: interrupted; the same command resumes it from step {step}")
+
+    def _smaller(self, group: RunGroup, title: str) -> tuple[RunGroup, ...]:
+        """Choose what to train, from its last checkpoint, after memory ran out with a group.
+
+        This is the whole group again if an earlier group of this process left memory behind: a
+        trainer and its callbacks refer to each other, so their memory is free only once Python
+        collects such cycles. Otherwise it is the two halves, and nothing for a single run.
+        """
+        if self.trained_since_clearing:
+            parts: tuple[RunGroup, ...] = (group,)
+            remedy = "which is tried again now that more is free"
+        elif len(group.runs) > 1:
+            parts = group.halves()
+            remedy = "continuing with half of them"
+        else:
+            return ()
+        log.debug(traceback.format_exc())
+        log.warning("out of memory with %s, %s", title, remedy)
+        return parts
+
     def _fit(
-        self, group: Group, snapshot: Snapshot | None, runs: Sequence[Run]
+        self, group: RunGroup, snapshot: Snapshot | None, runs: Sequence[ReadyRun]
     ) -> Mapping[str, tuple[int, float]]:
+        """Train a group from a snapshot.
+
+        Returns:
+            Step and value of the first loss that was not finite, by hash of the runs that diverged.
+        """
         finished = {run.hash for run in group.runs} - {run.hash for run in runs}
+        resumed_from = snapshot.step if snapshot else 0
         for run in runs:
             write_config(run)
-            write_identity(
-                run, resumed_from=snapshot.step if snapshot else 0, together=len(group.runs)
-            )
+            write_identity(run, resumed_from=resumed_from, together=len(group.runs))
             write_status(run.folder, RUNNING)
-        first, complete = runs[0], False
         metrics: list[RunMetrics | None] = []
         if self.logger is not None:
             live = self._live(group, runs)
             self.shown_live = live is not None and len(group.runs) <= self.logger.most_live
-            metrics = [
-                None if run.hash in finished else RunMetrics(run.info, live, self.safely)
-                for run in group.runs
-            ]
+            for run in group.runs:
+                is_open = run.hash not in finished
+                metrics.append(RunMetrics(run.info, live, self.guard) if is_open else None)
+        devices = runs[0].study.settings.devices
+        complete = False
         try:
-            with processes(
-                first.study.settings.devices, first.folder, snapshot is not None
-            ) as process:
-                result = Fit(
+            with processes(devices, runs[0].folder, snapshot is not None) as process:
+                fit = Fit(
                     group,
                     snapshot,
                     finished,
-                    [self.progress],
-                    metrics,
-                    self.safely,
-                    process,
-                    self.until,
-                ).train()
+                    callbacks=[self.progress],
+                    metrics=metrics,
+                    guard=self.guard,
+                    process=process,
+                    until=self.until,
+                )
+                diverged = fit.train()
             complete = True
-            return result
+            return diverged
         finally:
             for run_metrics in metrics:
                 if run_metrics:
                     run_metrics.finish(failed=not complete)
 
-    def _live(self, group: Group, runs: Sequence[Run]) -> MetricsLogger | None:
-        """Choose what shows the runs of a group while they train; None where they are shown at
-        their ends.
+    def _live(self, group: RunGroup, runs: Sequence[ReadyRun]) -> MetricsLogger | None:
+        """Choose what shows the runs of a group while they train.
+
+        It is None if they are shown at their ends.
         """
         logger = self.logger
         if logger is None:
@@ -466,74 +508,78 @@ class _Trainer:
         return StudyMeans(logger, studies, with_runs=fits)
 
     def _end(
-        self, run: Run, group: Group, diverged: tuple[int, float] | None, final: Snapshot | None
+        self,
+        run: ReadyRun,
+        group: RunGroup,
+        diverged: tuple[int, float] | None,
+        final: Snapshot | None,
     ) -> None:
+        """Note how a run ended, or that it pauses."""
         problem = None if diverged is None else str(DivergedError(*diverged))
-        if problem is None and (path := changed_since(final, run)):
-            problem = (
-                f"{path} was changed by another while it trained; the same command trains it again"
-            )
-        pauses = (
-            self.until is not None
-            and final is not None
-            and self.until <= final.step < run.study.settings.steps
-        )
-        if problem is None and pauses:
-            write_status(
-                run.folder, INTERRUPTED, f"at step {self.until}, between two rungs of its search"
-            )
+        if problem is None:
+            path = changed_since(final, run)
+            if path:
+                problem = (
+                    f"{path} was changed by another while it trained; the same command trains it "
+                    "again"
+                )
+        if problem is None and self._pauses(run, final):
+            reason = f"at step {self.until}, between two rungs of its search"
+            write_status(run.folder, INTERRUPTED, reason)
             return
         try:
             if problem is None and group.stacked and final is not None:
                 finish_run(run, final)
         except OSError as error:
             problem = failure(error)
-        ended = finish(
-            run.folder, problem, final.step if final and run.evaluations.may_end_early else None
-        )
-        self.outcomes.complete[run.hash] = ended.word != FAILED
+        last = final.step if final and run.evaluations.may_end_early else None
+        ended = finish(run.folder, problem, last)
+        failed = ended.word == FAILED
+        self.outcomes.complete[run.hash] = not failed
         log.debug("%s done at step %d: %s", run.title, final.step if final else 0, ended.word)
-        self.progress.end(
-            self._named(run), f"FAILED: {ended.reason}" if ended.word == FAILED else "done"
-        )
+        self.progress.end(self._named(run), f"FAILED: {ended.reason}" if failed else "done")
         if self.logger and len(group.runs) > 1:
             self._show(self.logger, run, only_new=self.shown_live)
 
-    def _fail(self, runs: Sequence[Run], reason: str) -> None:
+    def _pauses(self, run: ReadyRun, final: Snapshot | None) -> bool:
+        """Return whether a run has come to ``until`` and not to its end."""
+        if self.until is None or final is None:
+            return False
+        return self.until <= final.step < run.study.settings.steps
+
+    def _fail(self, runs: Sequence[ReadyRun], reason: str) -> None:
         for run in runs:
             mark_failed(run.folder, reason)
             is_repeated = (run.study, reason) in self.reasons
             self.reasons.append((run.study, reason))
-            self.progress.end(
-                self._named(run),
-                "FAILED, like the one before" if is_repeated else f"FAILED: {reason}",
-            )
+            note = "FAILED, like the one before" if is_repeated else f"FAILED: {reason}"
+            self.progress.end(self._named(run), note)
             self.outcomes.complete[run.hash] = False
 
 
 def failure(error: Exception) -> str:
-    """Describe an error for a status, with the place in a user's own code; send the traceback to
-    the open logs.
+    """Describe an error for a status, with the place in a user's own code.
+
+    The traceback goes to the open logs.
     """
     log.debug(traceback.format_exc())
     if isinstance(error, DgbenchError) or is_out_of_memory(error):
         return reason_of(error)
     place = raised_at(error)
-    return f"{reason_of(error)}{f' ({place})' if place else ''}"
+    return f"{reason_of(error)} ({place})" if place else reason_of(error)
 
 
-def _lacking(runs: Sequence[Run]) -> str:
-    """Format a line on finished runs that never wrote the predictions that are asked for; empty
-    without any.
+def _lacking(runs: Sequence[ReadyRun]) -> str:
+    """Format a line on finished runs that never wrote the predictions that are asked for.
+
+    It is "" without any.
     """
     lack = [run for run in runs if _lacks_predictions(run)]
     if not lack:
         return ""
-    label = (
-        f"{lack[0].folder} was"
-        if len(lack) == 1
-        else f"{len(lack)} runs, e.g. {lack[0].folder}, were"
-    )
+    label = f"{lack[0].folder} was"
+    if len(lack) > 1:
+        label = f"{len(lack)} runs, e.g. {lack[0].folder}, were"
     return (
         f"{label} done before trainer.predictions={lack[0].study.settings.predictions} was set "
         "and not trained again; delete the folder to train it anew, or write them with: "
@@ -541,12 +587,12 @@ def _lacking(runs: Sequence[Run]) -> str:
     )
 
 
-def _lacks_predictions(run: Run) -> bool:
+def _lacks_predictions(run: ReadyRun) -> bool:
     which = run.study.settings.predictions
+    if which == "none":
+        return False
     try:
-        return (
-            which != "none"
-            and about_predictions(run.folder / PREDICTION_FILE).get("evaluation") != which
-        )
+        about = about_predictions(run.folder / PREDICTION_FILE)
     except RecordError:
         return True
+    return about.get("evaluation") != which

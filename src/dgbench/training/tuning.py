@@ -1,5 +1,6 @@
-"""What of a network is trained: fine-tuning, linear probing, frozen stages, whose features may be
-kept.
+"""What of a network is trained: fine-tuning, linear probing, or the stages behind frozen ones.
+
+Features of frozen stages may be kept.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ _CACHED: WeakKeyDictionary[Environments, dict[str, Environments]] = WeakKeyDicti
 
 
 class Tuning(TuningSettings):
-    """Freezes the beginning of the featurizer, or trains what stands behind it first (Yu et al.,
-    2024).
+    """Freezes the beginning of the featurizer, or trains what stands behind it first.
 
     What is frozen takes no gradient, is in no optimizer and under no weight decay, and computes as
-    in evaluation: BatchNorm uses the statistics of its initial weights, dropout is off. Fields are
-    the keys of ``conf/tuning``, which says what each means.
+    in evaluation: BatchNorm uses the statistics of its initial weights, dropout is off (Yu et al.,
+    2024). Fields are the keys of ``conf/tuning``, which says what each means.
     """
 
     def check_network(self, featurizer: Featurizer) -> None:
@@ -44,7 +44,8 @@ class Tuning(TuningSettings):
         """
         if self.freeze_stages == 0:
             return
-        if reason := getattr(featurizer, "why_not_frozen", None):
+        reason = getattr(featurizer, "why_not_frozen", None)
+        if reason:
             raise ConfigError(
                 f"tuning={self.name} cannot freeze this backbone: {reason}, or tuning=ft"
             )
@@ -54,7 +55,7 @@ class Tuning(TuningSettings):
         """Count how many of ``stages`` stages are frozen.
 
         Raises:
-            ConfigError: more than there are, or all of them, which is linear probing.
+            ConfigError: more than there are, or all, which is linear probing.
         """
         if self.freeze_stages == ALL:
             return stages
@@ -67,8 +68,12 @@ class Tuning(TuningSettings):
         return int(self.freeze_stages)
 
     def freeze(self, networks: Networks, name: str, stages: Sequence[Stage]) -> None:
-        """Freeze the parts of the featurizer of this name that are not to be trained; ``stages``
-        are all of its stages.
+        """Freeze the parts of a featurizer that are not to be trained.
+
+        Args:
+            networks: all networks.
+            name: of the featurizer.
+            stages: all of its stages.
 
         Raises:
             ConfigError: the featurizer has not that many stages.
@@ -90,8 +95,10 @@ class Tuning(TuningSettings):
         if not reason and algorithm.extra_channels:
             reason = f"it adds {algorithm.extra_channels} channel(s) to the images"
         if reason:
-            raise ConfigError(f"{algorithm.__name__} cannot train on cached features: {reason}; "
-                              "set tuning.cache_features=false")  # fmt: skip
+            raise ConfigError(
+                f"{algorithm.__name__} cannot train on cached features: {reason}; set "
+                "tuning.cache_features=false"
+            )
         if self.freeze_stages == 0:
             raise ConfigError(
                 "tuning.cache_features=true, but nothing is frozen; choose tuning=lp or "
@@ -110,8 +117,9 @@ class Tuning(TuningSettings):
         dtype: torch.dtype,
         eval_sets: Sequence[EvalSet],
     ) -> Environments:
-        """Replace images by the features that enter the trained part of a featurizer; equal frozen
-        weights share them.
+        """Replace images by the features that enter the trained part of a featurizer.
+
+        Equal frozen weights share them.
 
         Args:
             source: the environments with their images.
@@ -125,12 +133,9 @@ class Tuning(TuningSettings):
         frozen = FirstStages(featurizer, self.count(len(featurizer.stages())))
         frozen.to(dtype)
         content = hashlib.sha256(f"{frozen.count}".encode())
+        indices = [scored.indices for scored in eval_sets]
         features = [scored.feature for scored in eval_sets if scored.feature is not None]
-        for value in [
-            *frozen.state_dict().values(),
-            *(scored.indices for scored in eval_sets),
-            *features,
-        ]:
+        for value in [*frozen.state_dict().values(), *indices, *features]:
             content.update(value.cpu().contiguous().numpy().tobytes())
         key = f"{content.hexdigest()} {self.cache_gb} {self.cache_dir}"
         cached = _CACHED.setdefault(source, {})

@@ -1,4 +1,4 @@
-"""Classes that a run cannot learn: no training environment has an image of them."""
+"""Classes that a run cannot learn, since no training environment has such an image."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def unlearnable(
     Returns:
         ``ENVIRONMENT: CLASS`` -> share of the tested images of that environment.
     """
-    table, catalog = environments.table, environments.catalog
+    table = environments.table
+    catalog = environments.catalog
     missing = [k for k, name in enumerate(catalog.classes) if name not in trained]
     shares: dict[str, float] = {}
     if not missing:

@@ -1,5 +1,6 @@
-"""Be one of the further processes of a run: ``python -m dgbench.training.worker``, which
-``processes.py`` starts.
+"""Be one of the further processes of a run: ``python -m dgbench.training.worker``.
+
+``processes.py`` starts it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 
 
 def main() -> None:
-    """Train the share of a run that a line on standard input names; exit when standard input
-    closes.
+    """Train the share of a run that a line on standard input names.
+
+    The process exits when standard input closes.
     """
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -24,18 +26,19 @@ def main() -> None:
     from dgbench.plan.studies import planned_again
     from dgbench.training.checkpoints import Snapshot, own_file
     from dgbench.training.fit import Fit
-    from dgbench.training.groups import Group
+    from dgbench.training.groups import RunGroup
     from dgbench.training.processes import Process, prepare_process
-    from dgbench.training.study import Study
+    from dgbench.training.study import ReadyStudy
 
     prepare_process()
     folder = Path(task["folder"])
     config: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
     del config["fold"]
-    study = Study(planned_again(config, folder.parents[1]))
+    study = ReadyStudy(planned_again(config, folder.parents[1]))
     run = next(run for run in study.runs if run.folder == folder)
     snapshot = Snapshot.load(own_file(run)) if task["resumes"] else None
-    Fit(Group((run,)), snapshot, process=Process(task["rank"], task["count"], task["port"])).train()
+    process = Process(task["rank"], task["count"], task["port"])
+    Fit(RunGroup((run,)), snapshot, process=process).train()
 
 
 def _end_with_parent() -> None:

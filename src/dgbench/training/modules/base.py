@@ -1,5 +1,6 @@
-"""Take the steps that training one run and training many at once have in common; note divergence,
-save states.
+"""Take the steps that training one run and training many at once have in common.
+
+Divergence is noted and states are saved here too.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from dgbench.training.modules.predicting import PredictingModule, survey
 from dgbench.training.modules.trial import Seen, Trial, drawing_again, draws_globally, sampled
 from dgbench.training.optimizers import (
     OPTIMIZERS,
-    Part,
+    OptimizerPart,
     UpdateRule,
     learning_rate,
     optimizer_settings,
+    parameters_of,
     resets_optimizers,
     take_steps,
     unwrapped,
@@ -37,17 +39,16 @@ class RunModule(PredictingModule):
     """Trains R runs of one algorithm.
 
     A parameter group whose networks are all frozen has no optimizer, and an update in which no
-    group steps is not
-    computed: with a frozen featurizer SagNet trains its two heads and leaves out its third update.
+    group steps is not computed: with a frozen featurizer SagNet trains its two heads and leaves out
+    its third update.
     """
 
     def __init__(self, algorithm: Algorithm, rule: UpdateRule) -> None:
         super().__init__(algorithm)
         self.rule = rule  #: how gradients become updates
         self.steps_done = 0  #: optimizer steps done
-        self.diverged: dict[
-            int, tuple[int, float]
-        ] = {}  #: run -> (step, value) of its first loss that was not finite
+        #: run -> (step, value) of its first loss that was not finite
+        self.diverged: dict[int, tuple[int, float]] = {}
         #: called after each optimizer step with the number of steps done and its minibatch; not
         #: part of a state
         self.after_step: list[Callable[[int, EnvBatch], None]] = []
@@ -55,11 +56,10 @@ class RunModule(PredictingModule):
         self.collects = False
         self._values: list[tuple[int, str, Tensor]] = []  # (R,) each, not read from the device yet
         self._groups: dict[str, ParamGroup] = {}
-        self._learns: dict[
-            bool, dict[str, list[str]]
-        ] = {}  # while only heads learn, and afterwards
+        # names of parameters by group: while only heads learn, and afterwards
+        self._learns: dict[bool, dict[str, list[str]]] = {}
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
-        self._parted: dict[str, list[Part]] = {}  # each group, by optimizer settings
+        self._parted: dict[str, list[OptimizerPart]] = {}  # each group, by optimizer settings
         self._to_load: Sequence[Mapping[str, Any]] = ()
         self._is_tried = False  # the objective, at the first step
         # the objective last called: masks of gradients may be zero everywhere
@@ -68,44 +68,41 @@ class RunModule(PredictingModule):
     def trained_groups(self) -> dict[str, ParamGroup]:
         """Return the parameter groups that have something to train, by name."""
         networks = self.runs[0].networks
-        return {
-            n: group
-            for n, group in self.algorithm.param_groups().items()
-            if networks.params(*group.networks)
-        }
+        groups = self.algorithm.param_groups()
+        return {name: group for name, group in groups.items() if networks.params(*group.networks)}
 
-    # ---- optimizers
-    # ---------------------------------------------------------------------------------------------
+    # ---- optimizers ------------------------------------------------------------------------------
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Build one optimizer per parameter group that trains, in the order of
-        :meth:`trained_groups`.
+        """Build one optimizer per parameter group that trains.
+
+        They are in the order of :meth:`trained_groups`.
         """
         self._groups = self.trained_groups()
         for name, group in self._groups.items():
-            parts = self._parted[name] = self._parts(name, group)
-            settings = [
-                {"params": p.parameters, **optimizer_settings(p.algorithm.values, group)}
-                for p in parts
-            ]
+            self._parted[name] = self._parts(name, group)
+            settings = []
+            for part in self._parted[name]:
+                options = optimizer_settings(part.algorithm.values, group)
+                settings.append({"params": part.parameters, **options})
             # the same arithmetic in one pass over memory
             fused: Any = {"fused": self.device.type in ("cpu", "cuda")}
             self._optimizers[name] = OPTIMIZERS[group.optimizer](settings, **fused)
         return list(self._optimizers.values())
 
     @abstractmethod
-    def _parts(self, name: str, group: ParamGroup) -> list[Part]:
+    def _parts(self, name: str, group: ParamGroup) -> list[OptimizerPart]:
         """Split the parameters of a group by optimizer settings."""
 
     @property
     def _scaler(self) -> Any:
-        """The gradient scaler of half precision, which keeps small gradients from vanishing; None
-        elsewhere.
+        """The gradient scaler of half precision, or None elsewhere.
+
+        It keeps small gradients from vanishing.
         """
         return None
 
-    # ---- training
-    # -----------------------------------------------------------------------------------------------
+    # ---- training --------------------------------------------------------------------------------
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
         """Take one optimizer step per entry of ``batches``.
@@ -123,9 +120,9 @@ class RunModule(PredictingModule):
         """
         first = self.steps_done
         counters = torch.arange(first, first + len(batches), device=self.device)
-        rows = [
-            self._step(first + k, counters[k], batch, optimizers) for k, batch in enumerate(batches)
-        ]
+        rows = []
+        for k, batch in enumerate(batches):
+            rows.append(self._step(first + k, counters[k], batch, optimizers))
         losses = self._over_processes(torch.stack(rows))
         self.steps_done += len(batches)
         self._note_divergence(first, losses)
@@ -134,6 +131,7 @@ class RunModule(PredictingModule):
     def _step(
         self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]
     ) -> Tensor:
+        """Take one optimizer step; return the (R,) losses of its last update."""
         due = [i for i, run in enumerate(self.runs) if run.algorithm.survey_due(step)]
         if due:
             survey(self, due, step)
@@ -141,33 +139,14 @@ class RunModule(PredictingModule):
         losses = batch.x.new_zeros(self.size)
         trial = None if self._is_tried else Trial(self._draws_globally(), self.device)
         for update in self.algorithm.updates(step):
-            stepping = {
-                name: optimizers[name] for name in update.groups if name in self._learning(step)
-            }
+            learning = self._learning(step)
+            stepping = {name: optimizers[name] for name in update.groups if name in learning}
             if stepping:
-                differentiate = partial(
-                    self._differentiate,
-                    self._sharpened(update, step),
-                    tuple(stepping),
-                    step,
-                    counter,
-                    batch,
-                )
-                if trial and not batch.x.is_meta:
-                    trial.note_outcome(self._outcome(differentiate, stepping))
-                losses, logs = differentiate()
-                if trial and not batch.x.is_meta:
-                    trial.note_again(self._seen(losses, stepping))
-                loss = {"loss": losses} if update.objective == self.algorithm.objective else {}
-                self._note_values(step, {**loss, **logs})
-                if trial and not self._gives_gradients:
-                    trial.note_gradients(self._gradients(stepping))
-                self._take_step(step, stepping)
+                losses = self._update(update, stepping, step, counter, batch, trial)
             elif not update.groups:
                 with torch.no_grad():
-                    self._note_values(
-                        step, self._differentiate(update, (), step, counter, batch)[1]
-                    )
+                    _, logs = self._differentiate(update, (), step, counter, batch)
+                    self._note_values(step, logs)
         if trial:
             trial.judge(type(self.algorithm).__name__, scaled=self._scaler is not None)
             self._is_tried = True
@@ -177,27 +156,65 @@ class RunModule(PredictingModule):
             hook(step + 1, batch)
         return losses
 
-    def _sharpened(self, update: Update, step: int) -> Update:
-        """Make an update of a featurizer sharpness-aware, if the rule asks for it; return any other
-        as it is.
+    def _update(
+        self,
+        update: Update,
+        stepping: Mapping[str, Any],
+        step: int,
+        counter: Tensor,
+        batch: EnvBatch,
+        trial: Trial | None,
+    ) -> Tensor:
+        """Make one update of a step.
 
-        Where the featurizer is frozen, only the weights of what stands behind it are raised. Equal
-        updates give equal results, by which a stack looks up its functions.
+        Args:
+            update: whose gradient is followed.
+            stepping: its optimizers that step, by group.
+            step: number of the step.
+            counter: the same as a tensor.
+            batch: its minibatches.
+            trial: judges the objective at the first step; None later.
+
+        Returns:
+            (R,) losses.
+        """
+        sharpened = self._sharpened(update, step)
+        groups = tuple(stepping)
+        differentiate = partial(self._differentiate, sharpened, groups, step, counter, batch)
+        comparison = None if batch.x.is_meta else trial
+        if comparison:
+            comparison.note_outcome(self._outcome(differentiate, stepping))
+        losses, logs = differentiate()
+        if comparison:
+            comparison.note_again(self._seen(losses, stepping))
+        if update.objective == self.algorithm.objective:
+            logs = {"loss": losses, **logs}
+        self._note_values(step, logs)
+        if trial and not self._gives_gradients:
+            trial.note_gradients(self._gradients(stepping))
+        self._take_step(step, stepping)
+        return losses
+
+    def _sharpened(self, update: Update, step: int) -> Update:
+        """Make an update of a featurizer sharpness-aware, if the rule asks for it.
+
+        Any other update is returned as it is. If the featurizer is frozen, only the weights of what
+        stands behind it are raised. Equal updates give equal results, by which a stack looks up its
+        functions.
         """
         if self.rule.sharpness is None:
             return update
-        algorithm, groups, learning = (
-            self.algorithm,
-            self.algorithm.param_groups(),
-            self._learning(step),
-        )
+        algorithm = self.algorithm
+        groups = algorithm.param_groups()
         bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
         if all(set(groups[name].networks).isdisjoint(bodies) for name in update.groups):
             return update
-        names = tuple(
-            name for group in update.groups if group in learning for name in learning[group]
-        )
-        return replace(update, objective=Sharpened(self.rule.sharpness, update.objective, names))
+        learning = self._learning(step)
+        names: list[str] = []
+        for group in update.groups:
+            names += learning.get(group, [])
+        sharpened = Sharpened(self.rule.sharpness, update.objective, tuple(names))
+        return replace(update, objective=sharpened)
 
     def _draws_globally(self) -> bool:
         """Return whether layers of the networks draw from the global generator, as dropout does."""
@@ -206,8 +223,9 @@ class RunModule(PredictingModule):
     def _outcome(
         self, differentiate: Callable[[], tuple[Tensor, Tensors]], stepping: Mapping[str, Any]
     ) -> Seen:
-        """Differentiate an update, and put back all that it changed but gradients, as if it had not
-        been.
+        """Differentiate an update, and put back all that it changed but gradients.
+
+        It is as if it had not been.
         """
         before = self.objective_state()
         with drawing_again(self.device):
@@ -219,8 +237,9 @@ class RunModule(PredictingModule):
         return seen
 
     def _seen(self, losses: Tensor, stepping: Mapping[str, Any]) -> Seen:
-        """Copy what an update came to: losses, a sample of each gradient, what became of statistics
-        and memory.
+        """Copy what an update came to.
+
+        That is its losses, a sample of each gradient, and what became of statistics and memory.
         """
         return {
             "loss": [losses.detach().clone()],
@@ -238,47 +257,33 @@ class RunModule(PredictingModule):
 
     def _gradients(self, stepping: Mapping[str, Any]) -> list[Tensor]:
         """List the gradients that the parameters of optimizers hold."""
-        return [
-            parameter.grad
-            for parameter in self._with_gradients(stepping)
-            if parameter.grad is not None
-        ]
+        parameters = self._with_gradients(stepping)
+        return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
     def _with_gradients(self, stepping: Mapping[str, Any]) -> list[Tensor]:
         """List the parameters of optimizers that hold a gradient."""
-        return [
-            parameter
-            for optimizer in stepping.values()
-            for settings in unwrapped(optimizer).param_groups
-            for parameter in settings["params"]
-            if parameter.grad is not None
-        ]
+        parameters: list[Tensor] = []
+        for optimizer in stepping.values():
+            parameters += parameters_of(unwrapped(optimizer))
+        return [parameter for parameter in parameters if parameter.grad is not None]
 
     def _note_values(self, step: int, values: Tensors) -> None:
         if self.collects:
             self._values += [(step, name, value) for name, value in values.items()]
 
     def _learning(self, step: int) -> dict[str, list[str]]:
-        """List the names of the parameters that learn at this step, for each parameter group that
-        has any.
-        """
+        """List the parameters that learn at this step, by the parameter groups that have any."""
         head_only = step < self.rule.head_steps
         if head_only not in self._learns:
-            networks = self.runs[0].networks
             algorithm = self.algorithm
-            bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
-            named = {
-                name: list(networks.params(*learning))
-                for name, group in self._groups.items()
-                if (
-                    learning := [
-                        network
-                        for network in group.networks
-                        if not (head_only and network in bodies)
-                    ]
-                )
-            }
-            self._learns[head_only] = {name: names for name, names in named.items() if names}
+            still = algorithm.featurizers(algorithm.sizes, algorithm.values) if head_only else ()
+            named = {}
+            for name, group in self._groups.items():
+                networks = [network for network in group.networks if network not in still]
+                parameters = self.runs[0].networks.params(*networks) if networks else {}
+                if parameters:
+                    named[name] = list(parameters)
+            self._learns[head_only] = named
         return self._learns[head_only]
 
     def _pull(self, group: ParamGroup) -> Callable[[], None]:
@@ -289,32 +294,36 @@ class RunModule(PredictingModule):
         def pull() -> None:
             with torch.no_grad():
                 for tensor, before in zip(tensors, start, strict=True):
-                    tensor.copy_(before + self._value(str(group.pull), tensor) * (tensor - before))
+                    factor = self._value(str(group.pull), tensor)
+                    tensor.copy_(before + factor * (tensor - before))
 
         return pull
 
     @abstractmethod
     def live_parameters(self) -> Tensors:
-        """Return the parameters that train, (R, ...) each in a stack: the tensors that optimizers
-        change in place.
+        """Return the parameters that train, (R, ...) each in a stack.
+
+        Optimizers change these tensors in place.
         """
 
     @abstractmethod
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
-        """List the live tensors of the named networks that training changes in place: trainable
-        parameters, buffers.
+        """List the live tensors of the named networks that training changes in place.
+
+        These are trainable parameters and buffers.
         """
 
     @abstractmethod
     def _value(self, name: str, like: Tensor) -> Tensor:
-        """Return a hyperparameter in a shape that multiplies ``like``, a tensor of :meth:`_moving`."""
+        """Return a hyperparameter in a shape that multiplies ``like``, one of :meth:`_moving`."""
 
     @abstractmethod
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
     ) -> tuple[Tensor, Tensors]:
-        """Put the gradients into the groups' parameters and store the new state; without groups the
-        state alone.
+        """Put the gradients into the groups' parameters and store the new state.
+
+        Without groups only the state is stored.
 
         Returns:
             (R,) losses, and what the objective logs by name, if that is collected.
@@ -324,19 +333,19 @@ class RunModule(PredictingModule):
         """Step the optimizers on the gradients that their parameters hold."""
         for name, optimizer in stepping.items():
             inner = unwrapped(optimizer)
+            group = self._groups[name]
             for settings, part in zip(inner.param_groups, self._parted[name], strict=True):
                 algorithm = part.algorithm
                 if resets_optimizers(algorithm, self.rule, step):
                     for parameter in settings["params"]:
                         inner.state.pop(parameter, None)
-                settings["lr"] = part.scale * learning_rate(
-                    algorithm, name, self._groups[name], self.rule, step
-                )
+                rate = learning_rate(algorithm, name, group, self.rule, step)
+                settings["lr"] = part.scale * rate
         take_steps(list(stepping.values()), self._clip_limit, self._scaler)
 
     @property
     def _clip_limit(self) -> float | None:
-        """Norm to which gradients are still to be clipped; None where they are not."""
+        """Norm to which gradients are still to be clipped, or None if they are not."""
         return self.rule.gradient_clip
 
     def take_values(self) -> list[tuple[int, str, NDArray[Any]]]:
@@ -346,32 +355,30 @@ class RunModule(PredictingModule):
         ``Outcome.logs``. Of a run that several processes train, they are those of this process's
         part of the minibatch. All are read at once, which waits for the device a single time.
         """
-        noted, self._values = self._values, []
+        noted = self._values
+        self._values = []
         if not noted:
             return []
         double = any(values.dtype == torch.float64 for _, _, values in noted)
         dtype = torch.float64 if double else torch.float32
-        table: NDArray[Any] = (
-            torch.stack([values.reshape(-1).to(dtype) for _, _, values in noted]).cpu().numpy()
-        )
-        return [
-            (step, name, row.astype(np.float64))
-            for (step, name, _), row in zip(noted, table, strict=True)
-        ]
+        rows = torch.stack([values.reshape(-1).to(dtype) for _, _, values in noted])
+        table: NDArray[np.float64] = rows.cpu().numpy().astype(np.float64)
+        return [(step, name, row) for (step, name, _), row in zip(noted, table, strict=True)]
 
     def learning_rates(self, i: int, step: int) -> dict[str, float]:
         """Compute the learning rate of every parameter group of run ``i`` at a step."""
         algorithm = self.runs[i].algorithm
-        return {
-            name: learning_rate(algorithm, name, self._groups[name], self.rule, step)
-            for name in self._groups
-        }
+        rates = {}
+        for name, group in self._groups.items():
+            rates[name] = learning_rate(algorithm, name, group, self.rule, step)
+        return rates
 
     def _over_processes(self, losses: Tensor) -> Tensor:
         """Average the losses over the processes that share a minibatch; there is only one here."""
         return losses
 
     def _note_divergence(self, first: int, losses: Tensor) -> None:
+        """Note the first of the (steps, R) losses of each run that is not finite."""
         finite = losses.isfinite()
         if not finite.all():
             for i in (~finite).any(0).nonzero().flatten().tolist():
@@ -380,36 +387,38 @@ class RunModule(PredictingModule):
         if len(self.diverged) == self.size:
             raise DivergedError(*self.diverged[0])
 
-    # ---- states of runs
-    # -----------------------------------------------------------------------------------------
+    # ---- states of runs --------------------------------------------------------------------------
 
     @abstractmethod
     def weights(self, i: int) -> dict[str, Tensor]:
-        """Copy the ``state_dict`` of run ``i`` alone to the CPU; later steps do not touch the
-        copies.
+        """Copy the ``state_dict`` of run ``i`` alone to the CPU.
+
+        Later steps do not touch the copies.
         """
 
     def run_state(self, i: int) -> dict[str, Any]:
-        """Collect everything that is needed to continue run ``i``, alone or in any stack, in CPU
-        copies.
+        """Collect all that is needed to continue run ``i``, alone or in any stack, in CPU copies.
 
         Returns:
             ``state_dict`` and ``optimizers``, the states of the run's own optimizers in the order
-            of :meth:`trained_groups`; ``scaler`` where half precision has one.
+            of :meth:`trained_groups`; ``scaler`` if half precision has one.
         """
         states = [optimizer.state_dict() for optimizer in self._optimizers.values()]
         state = {
             "state_dict": self.weights(i),
             "optimizers": cpu_copies(self.optimizer_states(i, states)),
         }
-        return (
-            state if self._scaler is None else {**state, "scaler": dict(self._scaler.state_dict())}
-        )
+        if self._scaler is not None:
+            state["scaler"] = dict(self._scaler.state_dict())
+        return state
 
     @abstractmethod
     def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Extract what the optimizers of run ``i`` alone would save from what those of this module
-        save.
+        """Extract what the optimizers of run ``i`` alone would save.
+
+        Args:
+            i: number of the run.
+            states: what those of this module save.
         """
 
     @abstractmethod
@@ -430,9 +439,7 @@ class RunModule(PredictingModule):
         self._to_load = states
 
     def load_optimizers(self) -> None:
-        """Load the optimizers' part of :meth:`load_run_states` into the optimizers, which exist
-        now.
-        """
+        """Load the optimizers' part of :meth:`load_run_states`, once they exist."""
         if not self._to_load:
             return
         merged = self.merged_optimizer_states([state["optimizers"] for state in self._to_load])
@@ -467,7 +474,8 @@ def minibatches(batch: Any, n_envs: int) -> Sequence[EnvBatch]:
             f"a step has minibatches of {len(pairs)} environment(s), the algorithm was made for "
             f"{n_envs}"
         )
-    xs, ys = ([pair[i] for pair in pairs] for i in (0, 1))
+    xs = [pair[0] for pair in pairs]
+    ys = [pair[1] for pair in pairs]
     return [EnvBatch(torch.cat(xs), torch.cat(ys), tuple(len(y) for y in ys))]
 
 

@@ -1,8 +1,7 @@
-"""Make the module of an algorithm from ``conf/algorithm/NAME.yaml``: for any ``pl.Trainer``, or to
-be stepped by hand.
+"""Make the module of an algorithm from ``conf/algorithm/NAME.yaml``.
 
-:class:`Port` takes real optimizer steps on given minibatches and random inputs, to compare an
-algorithm with its reference.
+It is for any ``pl.Trainer``, or to be stepped by hand. :class:`Port` takes real optimizer steps on
+given minibatches and random inputs, to compare an algorithm with its reference.
 """
 
 from __future__ import annotations
@@ -91,8 +90,8 @@ def training_module(
             of each image.
         n_trained_on: training images, of all environments together; for algorithms whose epochs
             count.
-        pixel_mean, pixel_std: x * std + mean lies in [0, 1], channel by channel; empty where x
-            itself does.
+        pixel_mean, pixel_std: x * std + mean lies in [0, 1], channel by channel; empty if x itself
+            does.
         seed: base seed of the networks built here and of random inputs.
         rule: how gradients become updates.
         dtype: floating-point type of everything; None is that of the given networks.
@@ -102,48 +101,50 @@ def training_module(
             is needed and is not known.
     """
     algorithm = algorithm_class(objective) if isinstance(objective, str) else objective
-    named = (
-        {"featurizer": networks}
-        if not isinstance(networks, (Mapping, nn.ModuleDict))
-        else dict(networks.items())
-    )
-    m = (
-        n_features
-        if n_features is not None
-        else getattr(named.get("featurizer"), "n_features", None)
-    )
-    if m is None:
+    if isinstance(networks, (Mapping, nn.ModuleDict)):
+        named = dict(networks.items())
+    else:
+        named = {"featurizer": networks}
+    if n_features is None:
+        n_features = getattr(named.get("featurizer"), "n_features", None)
+    if n_features is None:
         raise ConfigError(
             "networks: the featurizer is missing or has no attribute n_features; give n_features="
         )
-    own_values: Any = (
-        OmegaConf.to_container(hparams, resolve=True)
-        if OmegaConf.is_config(hparams)
-        else hparams or {}
-    )
+    declared: Any = hparams or {}
+    if OmegaConf.is_config(hparams):
+        declared = OmegaConf.to_container(hparams, resolve=True)
     resolved_values = resolve(
-        _shared(), {"hparams": own_values, "search": {}}, kind=kind, space="domainbed", number=0, trial=0,
-        rng="per_name", read=list(shared), chosen=values,
-    )  # fmt: skip
+        _shared(),
+        {"hparams": declared, "search": {}},
+        kind=kind,
+        space="domainbed",
+        number=0,
+        trial=0,
+        rng="per_name",
+        read=list(shared),
+        chosen=values,
+    )
     rule = rule or UpdateRule()
     sizes = Sizes(
-        m,
-        n_classes,
-        n_envs,
-        tuple(image),
-        rule.steps,
-        n_images,
-        n_trained_on,
-        tuple(pixel_mean),
-        tuple(pixel_std),
+        n_features=n_features,
+        n_classes=n_classes,
+        n_envs=n_envs,
+        image=tuple(image),
+        n_steps=rule.steps,
+        n_images=n_images,
+        n_trained_on=n_trained_on,
+        pixel_mean=tuple(pixel_mean),
+        pixel_std=tuple(pixel_std),
     )
     instance = algorithm(sizes, resolved_values)
     return SingleRun(instance, completed(named, instance, seed), seed, rule, dtype)
 
 
 def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int) -> Networks:
-    """Add the networks that an algorithm needs beside these, freshly initialized from ``seed``; to
-    ``Networks`` none.
+    """Add the networks that an algorithm needs beside these, freshly initialized from ``seed``.
+
+    To ``Networks`` none are added.
 
     Raises:
         ConfigError: a network on images is needed, and their shape is not known.
@@ -175,9 +176,8 @@ class Port:
 
     def __init__(self, module: SingleRun) -> None:
         self.module = module.train()  #: takes the steps
-        self._optimizers = dict(
-            zip(module.trained_groups(), module.configure_optimizers(), strict=True)
-        )
+        groups = module.trained_groups()
+        self._optimizers = dict(zip(groups, module.configure_optimizers(), strict=True))
 
     @property
     def networks(self) -> Networks:
@@ -190,9 +190,7 @@ class Port:
         return self.module.memory.tensors()
 
     def random_inputs(self, sizes: Sequence[int]) -> RandomInputs:
-        """List names, shapes and meaning of the random inputs of a step on minibatches of these
-        sizes.
-        """
+        """Describe the random inputs of a step on minibatches of these sizes, by name."""
         return self.module.algorithm.random_inputs(tuple(sizes))
 
     def step(self, minibatches: Any, random: Mapping[str, Any] | None = None) -> Tensor:
@@ -236,16 +234,18 @@ class Port:
         shapes = {name: tuple(value.shape) for name, value in tensors.items()}
         if shapes != needed:
             raise ConfigError(f"random inputs {shapes} were given, this step needs {needed}")
-        return {
-            k: v.to(self.networks.dtype) if v.is_floating_point() else v for k, v in tensors.items()
-        }
+        for name, value in tensors.items():
+            if value.is_floating_point():
+                tensors[name] = value.to(self.networks.dtype)
+        return tensors
 
 
 class _Given:
     """Given numbers in the place of drawn ones."""
 
     def __init__(self, values: Tensors, seed: int) -> None:
-        self.values, self.seed = values, seed
+        self.values = values
+        self.seed = seed
 
     def at(self, *_: Any) -> Tensors:
         return self.values
@@ -287,9 +287,14 @@ def algorithm(
         raise ConfigError(
             f"{name} has no hyperparameter {', '.join(sorted(unknown))}; choose from {choices}"
         )
-    return Port(
-        training_module(
-            content["objective"], networks, n_classes, n_envs, hparams=content["hparams"], values=hparams, dtype=dtype,
-            **more,
-        )
-    )  # fmt: skip
+    module = training_module(
+        content["objective"],
+        networks,
+        n_classes,
+        n_envs,
+        hparams=content["hparams"],
+        values=hparams,
+        dtype=dtype,
+        **more,
+    )
+    return Port(module)

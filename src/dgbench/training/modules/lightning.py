@@ -30,11 +30,9 @@ class LightningRuns(RunModule, pl.LightningModule):
 
     @property
     def _scaler(self) -> Any:
-        return (
-            None
-            if self._trainer is None
-            else getattr(self._trainer.precision_plugin, "scaler", None)
-        )
+        if self._trainer is None:
+            return None
+        return getattr(self._trainer.precision_plugin, "scaler", None)
 
     def on_fit_start(self) -> None:
         """Load the optimizers' states."""
@@ -75,8 +73,9 @@ class LightningRuns(RunModule, pl.LightningModule):
 
 
 class SingleRun(SteppedRun, LightningRuns):
-    """Trains one run in a ``pl.Trainer``, alone or with other processes; arguments as of
-    :class:`SteppedRun`.
+    """Trains one run in a ``pl.Trainer``, alone or with other processes.
+
+    Arguments are those of :class:`SteppedRun`.
     """
 
     @property
@@ -85,11 +84,9 @@ class SingleRun(SteppedRun, LightningRuns):
 
     @property
     def _place(self) -> tuple[int, int]:
-        return (
-            (0, 1)
-            if self._trainer is None
-            else (self._trainer.global_rank, self._trainer.world_size)
-        )
+        if self._trainer is None:
+            return 0, 1
+        return self._trainer.global_rank, self._trainer.world_size
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
         losses = super().train_steps(batches, optimizers)

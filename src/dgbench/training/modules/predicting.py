@@ -1,5 +1,4 @@
-"""Predict with R runs of one algorithm: random inputs, errors counted batch by batch, surveys of
-the training images.
+"""Predict with R runs of one algorithm, count errors, and survey the training images.
 
 Random inputs are functions of the run's seed, the step and the minibatch alone, so that resuming is
 exact. Before some steps an algorithm may look at all training images of a run (a *survey*) and keep
@@ -38,23 +37,21 @@ DEVICE_BYTES = 512 * 2**20
 # of what is kept of the pictures of an evaluation; more is computed again in each environment
 KEPT_BYTES = 2**31
 # steps whose random inputs come from one generator; the draw of a step depends on nothing else
-BLOCK = 64
-# numbers of one step from which on a block is shorter, so that few are kept
-LARGE, SHORT_BLOCK = (
-    2**19,
-    4,
-)
+BLOCK_STEPS = 64
+# the same if one step takes more than so many numbers, so that few are kept
+SHORT_BLOCK_STEPS = 4
+MANY_NUMBERS = 2**19
 
 
-class Draws:
-    """Draws what an algorithm declares."""
+class InputDraws:
+    """Draws the random inputs that an algorithm declares."""
 
     def __init__(self, algorithm: Algorithm, seed: int) -> None:
-        self.algorithm, self.seed = algorithm, derive(seed, "noise")
+        self.algorithm = algorithm
+        self.seed = derive(seed, "noise")
         self._lengths: dict[tuple[int, ...], int] = {}  # steps of a block, by minibatch sizes
-        self._blocks: dict[
-            int, tuple[tuple[object, ...], Tensors]
-        ] = {}  # of each micro-batch: the block drawn last
+        # of each micro-batch: the block drawn last
+        self._blocks: dict[int, tuple[tuple[object, ...], Tensors]] = {}
 
     def at(self, step: int, sizes: tuple[int, ...], like: Tensor, part: int = 0) -> Tensors:
         """Draw the random inputs of one step.
@@ -68,27 +65,30 @@ class Draws:
         length = self._length(sizes)
         block, offset = divmod(step, length)
         key = (block, sizes, like.device, like.dtype)
-        block_drawn = self._blocks.get(part)
-        if block_drawn is None or block_drawn[0] != key:
-            rng = np.random.default_rng([self.seed, block, *([part] if part else [])])
+        if part not in self._blocks or self._blocks[part][0] != key:
+            entropy = [self.seed, block, part] if part else [self.seed, block]
+            rng = np.random.default_rng(entropy)
             drawn = draw(self.algorithm.random_inputs(sizes), rng, length)
-            block_drawn = self._blocks[part] = (key, as_tensors(drawn, like))
-        return {name: values[offset] for name, values in block_drawn[1].items()}
+            self._blocks[part] = (key, as_tensors(drawn, like))
+        _, tensors = self._blocks[part]
+        return {name: values[offset] for name, values in tensors.items()}
 
     def _length(self, sizes: tuple[int, ...]) -> int:
-        """Choose the number of steps in a block of random inputs: fewer where each step draws many
-        numbers.
+        """Choose the number of steps in a block of random inputs.
+
+        It is smaller if each step draws many numbers.
         """
         if sizes not in self._lengths:
-            numbers = sum(
-                math.prod(spec.shape) for spec in self.algorithm.random_inputs(sizes).values()
-            )
-            self._lengths[sizes] = BLOCK if numbers <= LARGE else SHORT_BLOCK
+            inputs = self.algorithm.random_inputs(sizes).values()
+            numbers = sum(math.prod(declared.shape) for declared in inputs)
+            is_short = numbers > MANY_NUMBERS
+            self._lengths[sizes] = SHORT_BLOCK_STEPS if is_short else BLOCK_STEPS
         return self._lengths[sizes]
 
     def for_prediction(self, n: int, like: Tensor, *purpose: str | int) -> Tensors:
-        """Draw the random inputs of a prediction on ``n`` images; ``purpose`` names the batch of
-        images.
+        """Draw the random inputs of a prediction on ``n`` images.
+
+        ``purpose`` names the batch of images.
         """
         rng = np.random.default_rng(derive(self.seed, "score", *purpose))
         drawn = draw(self.algorithm.prediction_inputs(n), rng, 1)
@@ -97,17 +97,17 @@ class Draws:
 
 def as_tensors(arrays: Mapping[str, np.ndarray], like: Tensor) -> dict[str, Tensor]:
     """Convert arrays to tensors on the device of ``like``, and floating-point ones to its dtype."""
-    return {
-        name: torch.as_tensor(
-            array, dtype=like.dtype if array.dtype.kind == "f" else None, device=like.device
-        )
-        for name, array in arrays.items()
-    }
+    tensors = {}
+    for name, array in arrays.items():
+        dtype = like.dtype if array.dtype.kind == "f" else None
+        tensors[name] = torch.as_tensor(array, dtype=dtype, device=like.device)
+    return tensors
 
 
 class Pictures:
-    """Keeps what predictions need of each picture alone, computed when it first appears in an
-    evaluation.
+    """Keeps what predictions need of each picture alone.
+
+    It is computed when a picture first appears in an evaluation.
     """
 
     def __init__(self) -> None:
@@ -119,8 +119,7 @@ class Pictures:
         self._values = torch.zeros(0)  # (R, numbers, ...)
 
     def of(self, pictures: Tensor, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """Look up the (R, n, ...) values of the pictures ``x``; compute those that are not known
-        yet.
+        """Look up the (R, n, ...) values of the pictures ``x``, and compute unknown ones.
 
         Args:
             pictures: (n,) their numbers, on the CPU.
@@ -139,7 +138,8 @@ class Pictures:
                 grown = values.new_empty(len(values), count, *values.shape[2:])
                 if len(self._known):
                     grown[:, : len(self._known)] = self._values
-                self._values, self._known = grown, is_known
+                self._values = grown
+                self._known = is_known
             self._values[:, pictures[new].to(x.device)] = values
             self._known[pictures] = True
         return self._values[:, pictures.to(x.device)]
@@ -150,11 +150,11 @@ class OneRun(Protocol):
 
     algorithm: Algorithm
     networks: Networks
-    draws: Draws
+    draws: InputDraws
     steps_done: int
 
     def activations(self, image: tuple[int, ...]) -> list[int]:
-        """Count the numbers that each layer of the featurizer puts out for one image of this shape."""
+        """Count the numbers that each layer of the featurizer puts out for one image."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> Any:
         """Load weights, memory and ``steps_done``."""
@@ -180,8 +180,9 @@ class PredictingModule(nn.Module, ABC):
 
     @abstractmethod
     def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
-        """Return networks in evaluation mode, hyperparameters and memory of run ``i``, as they are
-        now.
+        """Return networks in evaluation mode, hyperparameters and memory of run ``i``.
+
+        All are as they are now.
         """
 
     @abstractmethod
@@ -199,8 +200,9 @@ class PredictingModule(nn.Module, ABC):
         return example_of(self.runs[0].networks).device
 
     def forget_pictures(self) -> None:
-        """Drop what was computed of each picture; weights are about to change, or an evaluation
-        ended.
+        """Drop what was computed of each picture.
+
+        Weights are about to change, or an evaluation ended.
         """
         self._pictures.forget()
 
@@ -209,7 +211,7 @@ class PredictingModule(nn.Module, ABC):
 
         Returns:
             ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross
-            entropy; where ``gives_logits`` is set, ``logits`` (R, n, K).
+            entropy; if ``gives_logits`` is set, ``logits`` (R, n, K).
         """
         n = len(images.y)
         logits = self.predict_logits(images.x, images.name, images.index, pictures=images.pictures)
@@ -232,22 +234,20 @@ class PredictingModule(nn.Module, ABC):
             purpose: names the batch, on which random predictions depend.
             pictures: (n,) their numbers, as of :class:`~dgbench.batches.EvalBatch`.
         """
-        n, like = len(x), x.new_empty((), dtype=self.runs[0].networks.dtype)
-        drawn, alone = [run.draws.for_prediction(n, like, *purpose) for run in self.runs], {}
-        random = {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
-        size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
-        # of what one call of ``predict`` gets
-        rows = [slice(first, first + size) for first in range(0, n, size)]
+        n = len(x)
+        like = x.new_empty((), dtype=self.runs[0].networks.dtype)
+        random = stacked_by_name([run.draws.for_prediction(n, like, *purpose) for run in self.runs])
+        alone = {}
         if pictures is not None and type(self.algorithm).per_image is not Algorithm.per_image:
-            per_image = partial(self.predicted, self.algorithm.per_image, random={}, per_image={})
-            alone = {"per_image": self._pictures.of(pictures, x, per_image)}
+            compute = partial(self.predicted, self.algorithm.per_image, random={}, per_image={})
+            alone["per_image"] = self._pictures.of(pictures, x, compute)
+        size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
         parts = []
-        for chunk in rows:
-            inputs = (
-                {name: values[:, chunk] for name, values in tensors.items()}
-                for tensors in (random, alone)
-            )
-            parts.append(self.predicted(self.algorithm.predict, x[chunk], *inputs))
+        for first in range(0, n, size):
+            rows = slice(first, first + size)  # of what one call of ``predict`` gets
+            numbers = {name: values[:, rows] for name, values in random.items()}
+            known = {name: values[:, rows] for name, values in alone.items()}
+            parts.append(self.predicted(self.algorithm.predict, x[rows], numbers, known))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     @abstractmethod
@@ -264,24 +264,32 @@ class PredictingModule(nn.Module, ABC):
             function: (n, C, H, W) -> (n, ...).
             x: (n, C, H, W).
             random: (R, n, ...) random inputs.
-            per_image: (R, n, ...) ``per_image``, where it was computed before.
+            per_image: (R, n, ...) ``per_image``, if it was computed before.
 
         Returns:
             (R, n, ...)
         """
 
     def images_at_once(self, x: Tensor) -> int:
-        """Compute how many images like those of ``x`` to predict at once, so that no layer puts out
-        too much.
+        """Compute how many images like those of ``x`` to predict at once.
+
+        No layer may put out too much.
         """
         channels, *sides = x.shape[1:]
         layers = self.runs[0].activations((channels + self.algorithm.extra_channels, *sides))
         return images_at_once(layers, x.device)
 
 
+def stacked_by_name(runs: Sequence[Tensors]) -> dict[str, Tensor]:
+    """Stack tensors of the same names along a new first axis, that of the runs."""
+    stacked = {}
+    for name in runs[0]:
+        stacked[name] = torch.stack([tensors[name] for tensors in runs])
+    return stacked
+
+
 def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
-    """Pass over the training images of some runs and store what their algorithm makes of them in
-    their memory.
+    """Let the algorithm of some runs look at all training images, and store what it makes of them.
 
     Weights, seed and step determine the result, so resuming needs nothing else to be saved.
 
@@ -303,10 +311,9 @@ def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
         networks, hp, state = module.evaluated(i)
         rows: list[Any] = []
         with torch.no_grad(), half_for_networks(networks, module.device) as called:
+            title = f"{type(run.algorithm).__name__} looks at its training images"
             total = run.algorithm.sizes.n_trained_on or None
-            with phase(
-                f"{type(run.algorithm).__name__} looks at its training images", total, "images"
-            ) as progress:
+            with phase(title, total, "images") as progress:
                 for images in module.training_images(i):
                     outputs = run.algorithm.survey(Prediction(called, images.x, hp, state, {}))
                     rows.append((outputs, images.y, images.env, images.index))
@@ -319,7 +326,7 @@ def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
 
 @contextmanager
 def half_for_networks(networks: AnyNetworks, device: torch.device) -> Iterator[AnyNetworks]:
-    """Restrict autocast, where it is on (as in Lightning's mixed precision), to the networks.
+    """Restrict autocast, if it is on (as in Lightning's mixed precision), to the networks.
 
     Penalties are differences of nearly equal numbers, which half precision rounds away: the
     distances of MMD would be noise, the quantiles of RSC would be shared by many features. So
@@ -339,15 +346,17 @@ def half_for_networks(networks: AnyNetworks, device: torch.device) -> Iterator[A
 
 
 def activations(featurizer: nn.Module, image: tuple[int, ...]) -> list[int]:
-    """Count the numbers that each layer puts out for one image of shape ``image``, in order of
-    computation.
+    """Count the numbers that each layer puts out for one image of shape ``image``.
+
+    They are in order of computation.
     """
     counted: list[int] = []
+
+    def note(_: nn.Module, __: Any, out: Tensor) -> None:
+        counted.append(out.numel())
+
     leaves = [layer for layer in featurizer.modules() if not list(layer.children())]
-    hooks = [
-        layer.register_forward_hook(lambda _, __, out: counted.append(out.numel()))
-        for layer in leaves
-    ]
+    hooks = [layer.register_forward_hook(note) for layer in leaves]
     training = [layer for layer in featurizer.modules() if layer.training]
     featurizer.eval()  # one image has no batch statistics, and must leave none
     like = example_of(featurizer)
@@ -361,8 +370,11 @@ def activations(featurizer: nn.Module, image: tuple[int, ...]) -> list[int]:
 
 
 def images_at_once(layers: list[int], device: torch.device) -> int:
-    """Compute how many images to score at once, at least 1, from the numbers that each layer puts
-    out for one.
+    """Compute how many images to score at once, at least 1.
+
+    Args:
+        layers: numbers that each layer puts out for one image.
+        device: that computes.
     """
     bound = CPU_BYTES if device.type == "cpu" else DEVICE_BYTES
     return max(1, bound // (4 * max(layers, default=1)))

@@ -25,14 +25,20 @@ from dgbench.objectives.gradients import detached
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
 from dgbench.seeding import derive
 from dgbench.training.modules.base import RunModule, cpu_copies
-from dgbench.training.modules.predicting import Draws, activations, half_for_networks
+from dgbench.training.modules.predicting import (
+    InputDraws,
+    activations,
+    half_for_networks,
+    stacked_by_name,
+)
 from dgbench.training.modules.trial import draws_globally, no_gradient
-from dgbench.training.optimizers import Part, UpdateRule, layer_scales
+from dgbench.training.optimizers import OptimizerPart, UpdateRule, layer_scales
 
 
 class SteppedRun(RunModule):
-    """Trains one run, stepped by hand; :class:`~dgbench.training.modules.lightning.SingleRun` does
-    in a trainer.
+    """Trains one run, stepped by hand.
+
+    :class:`~dgbench.training.modules.lightning.SingleRun` does so in a trainer.
 
     Args:
         algorithm: what is trained.
@@ -54,15 +60,17 @@ class SteppedRun(RunModule):
         super().__init__(algorithm, rule or UpdateRule())
         dtype = dtype or networks.dtype
         self.networks = networks.to(dtype)
-        values = {
-            key: value for key, value in algorithm.values.items() if key not in algorithm.static
-        }
-        self.hp = Buffers({key: torch.tensor(value, dtype=dtype) for key, value in values.items()})
-        state = algorithm.initial_state(networks)
-        self.memory = Buffers(
-            {k: v.to(dtype) if v.is_floating_point() else v for k, v in state.items()}
-        )
-        self.draws = Draws(algorithm, seed)
+        hp = {}
+        for key, value in algorithm.values.items():
+            if key not in algorithm.static:
+                hp[key] = torch.tensor(value, dtype=dtype)
+        self.hp = Buffers(hp)
+        state = dict(algorithm.initial_state(networks))
+        for name, tensor in state.items():
+            if tensor.is_floating_point():
+                state[name] = tensor.to(dtype)
+        self.memory = Buffers(state)
+        self.draws = InputDraws(algorithm, seed)
         self._activations: dict[tuple[int, ...], list[int]] = {}
 
     @property
@@ -80,13 +88,12 @@ class SteppedRun(RunModule):
         return self.draws.at(step, sizes, like, part)
 
     def activations(self, image: tuple[int, ...]) -> list[int]:
-        """Count the numbers that each layer of the featurizer puts out for one image of this shape."""
+        """Count the numbers that each layer of the featurizer puts out for one image."""
         if image not in self._activations:
             self._activations[image] = activations(self.networks["featurizer"], image)
         return self._activations[image]
 
-    # ---- training
-    # -----------------------------------------------------------------------------------------------
+    # ---- training --------------------------------------------------------------------------------
 
     def _step(
         self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]
@@ -100,32 +107,39 @@ class SteppedRun(RunModule):
         """Number of this process and how many train the run together."""
         return 0, 1
 
-    def _parts(self, name: str, group: ParamGroup) -> list[Part]:
-        algorithm, decay = self.algorithm, self.rule.layer_decay
-        bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
-        scales = (
-            {} if decay is None else layer_scales([self.networks[body] for body in bodies], decay)
-        )
+    def _parts(self, name: str, group: ParamGroup) -> list[OptimizerPart]:
+        algorithm = self.algorithm
+        scales = {}
+        if self.rule.layer_decay is not None:
+            names = algorithm.featurizers(algorithm.sizes, algorithm.values)
+            bodies = [self.networks[name] for name in names]
+            scales = layer_scales(bodies, self.rule.layer_decay)
         by_scale: dict[float, list[Tensor]] = {}
         for parameter in self.networks.params(*group.networks).values():
             by_scale.setdefault(scales.get(id(parameter), 1.0), []).append(parameter)
-        return [Part(algorithm, parameters, scale) for scale, parameters in by_scale.items()]
+        return [
+            OptimizerPart(algorithm, parameters, scale) for scale, parameters in by_scale.items()
+        ]
 
     def _stepping(self, groups: Sequence[str], step: int) -> dict[str, Tensor]:
-        params, learning = self.networks.params(), self._learning(step)
-        return {key: params[key] for name in groups for key in learning[name]}
+        """Return the parameters of these groups that learn at this step."""
+        params = self.networks.params()
+        learning = self._learning(step)
+        stepping: dict[str, Tensor] = {}
+        for group in groups:
+            stepping.update((name, params[name]) for name in learning[group])
+        return stepping
 
     def live_parameters(self) -> Tensors:
         return self.networks.params()
 
     def objective_state(self) -> Tensors:
-        statistics = {
-            f"networks.{name}": value.clone() for name, value in self.networks.statistics().items()
-        }
-        return {
-            **statistics,
-            **{f"memory.{name}": value.clone() for name, value in self.memory.tensors().items()},
-        }
+        state = {}
+        for name, value in self.networks.statistics().items():
+            state[f"networks.{name}"] = value.clone()
+        for name, value in self.memory.tensors().items():
+            state[f"memory.{name}"] = value.clone()
+        return state
 
     def set_objective_state(self, state: Tensors) -> None:
         for name, value in self.networks.statistics().items():
@@ -133,11 +147,10 @@ class SteppedRun(RunModule):
         self.memory.assign({name: state[f"memory.{name}"] for name in self.memory.tensors()})
 
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
-        networks = self.networks
-        return [
-            *networks.params(*names).values(),
-            *(buffer for name in names for buffer in networks[name].buffers()),
-        ]
+        tensors = list(self.networks.params(*names).values())
+        for name in names:
+            tensors += self.networks[name].buffers()
+        return tensors
 
     def _value(self, name: str, like: Tensor) -> Tensor:
         return self.hp.tensors()[name]
@@ -151,22 +164,25 @@ class SteppedRun(RunModule):
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
     ) -> tuple[Tensor, Tensors]:
-        """Set mean gradients and mean state over micro-batches; return the means of the loss and of
-        what is logged.
+        """Set mean gradients and mean state over micro-batches.
+
+        Returns:
+            The means of the loss, (1,), and of what is logged.
         """
         parameters = self._stepping(groups, step)
         for parameter in parameters.values():
             parameter.grad = None
         parts = micro_batches(batch, self.rule.accumulate)
         rank, world_size = self._place
-        losses, states, logs = [], [], []
+        losses = []
+        states = []
+        logs = []
         with half_for_networks(self.networks, self.device) as networks:
             for i, part in enumerate(parts):
                 random = self.random_at(step, part.sizes, rank * len(parts) + i)
                 hp = Hyperparameters(self.hp.tensors())
-                out = update.objective(
-                    Step(networks, part, hp, self.memory.tensors(), random, counter)
-                )
+                s = Step(networks, part, hp, self.memory.tensors(), random, counter)
+                out = update.objective(s)
                 if groups:
                     self._add_gradients(parameters, out, len(parts))
                 losses.append(out.loss.detach())
@@ -181,70 +197,66 @@ class SteppedRun(RunModule):
         return loss, averaged(logs)
 
     def _add_gradients(self, parameters: Tensors, out: Outcome, n: int) -> None:
-        """Add 1/n of the gradients of an outcome to the parameters', scaled as half precision asks
-        for.
+        """Add 1/n of the gradients of an outcome to the parameters'.
+
+        They are scaled as half precision asks for.
         """
         scaler = self._scaler
         self._gives_gradients = out.grads is not None
+
+        def scaled(value: Tensor) -> Tensor:
+            if n > 1:
+                value = value / n
+            return value if scaler is None else scaler.scale(value)
+
         if out.grads is None:
-            loss = out.loss if n == 1 else out.loss / n
-            if not loss.requires_grad:
+            if not out.loss.requires_grad:
                 raise no_gradient(type(self.algorithm).__name__)
-            (loss if scaler is None else scaler.scale(loss)).backward(
-                inputs=list(parameters.values())
-            )
+            loss: Any = scaled(out.loss)
+            loss.backward(inputs=list(parameters.values()))
             return
         for name, parameter in parameters.items():
             gradient = out.grads.get(name)
-            if gradient is not None:
-                gradient = gradient if n == 1 else gradient / n
-                gradient = gradient if scaler is None else scaler.scale(gradient)
-                copied = torch.empty_like(parameter).copy_(gradient)  # fused Adam ignores strides
-                parameter.grad = copied if parameter.grad is None else parameter.grad.add_(copied)
+            if gradient is None:
+                continue
+            # fused Adam ignores strides
+            copied = torch.empty_like(parameter).copy_(scaled(gradient))
+            parameter.grad = copied if parameter.grad is None else parameter.grad.add_(copied)
 
     @torch.no_grad()
     def move_statistics(self, tensors: Tensors, step: int, batch: EnvBatch) -> None:
-        """Move running statistics as a forward pass in training mode would, with other weights than
-        the live ones.
+        """Move running statistics as a forward pass in training mode would, with other weights.
 
         Args:
-            tensors: parameters and buffers by their names in this module; statistics among them are
-                moved in place.
+            tensors: parameters and buffers by their names in this module, in the place of the live
+                ones; statistics among them are moved in place.
             step: on which random inputs depend.
             batch: of this process; its micro-batches pass one after the other.
         """
         if not moving_statistics(self.networks):
             return
+        statistics = self.networks.statistics()
         weights = {name.removeprefix("networks."): value for name, value in tensors.items()}
-        counters = {
-            name: value.clone()
-            for name, value in self.networks.statistics().items()
-            if name not in weights
-        }
-        hp, like = (
-            Hyperparameters(self.hp.tensors()),
-            batch.x.new_empty((), dtype=self.networks.dtype),
-        )
-        with half_for_networks(
-            self.networks.bind({**counters, **weights}), self.device
-        ) as networks:
+        bound = dict(weights)
+        for name, value in statistics.items():
+            if name not in weights:  # a counter, which must not move
+                bound[name] = value.clone()
+        hp = Hyperparameters(self.hp.tensors())
+        like = batch.x.new_empty((), dtype=self.networks.dtype)
+        with half_for_networks(self.networks.bind(bound), self.device) as networks:
             for part in micro_batches(batch, self.rule.accumulate):
                 random = self.draws.for_prediction(len(part.x), like, "statistics", step)
-                self.algorithm.predict(
-                    Prediction(networks, part.x, hp, self.memory.tensors(), random)
-                )
+                images = Prediction(networks, part.x, hp, self.memory.tensors(), random)
+                self.algorithm.predict(images)
         if self._place[1] > 1:
-            mean_over_processes(
-                [value for name, value in weights.items() if name in self.networks.statistics()]
-            )
+            mean_over_processes([value for name, value in weights.items() if name in statistics])
 
     def _over_processes(self, losses: Tensor) -> Tensor:
         if self._place[1] > 1:
             mean_over_processes([losses])
         return losses
 
-    # ---- evaluation
-    # ---------------------------------------------------------------------------------------------
+    # ---- evaluation ------------------------------------------------------------------------------
 
     def predicted(
         self,
@@ -253,17 +265,14 @@ class SteppedRun(RunModule):
         random: Tensors,
         per_image: Tensors,
     ) -> Tensor:
-        random, per_image = (
-            {name: values[0] for name, values in tensors.items()} for tensors in (random, per_image)
-        )
+        numbers = {name: values[0] for name, values in random.items()}
+        known = {name: values[0] for name, values in per_image.items()}
         hp = Hyperparameters(self.hp.tensors())
         with half_for_networks(self.networks, self.device) as networks:
-            return function(
-                Prediction(networks, x, hp, self.memory.tensors(), random, **per_image)
-            )[None]
+            s = Prediction(networks, x, hp, self.memory.tensors(), numbers, **known)
+            return function(s)[None]
 
-    # ---- state
-    # --------------------------------------------------------------------------------------------------
+    # ---- state -----------------------------------------------------------------------------------
 
     def weights(self, i: int = 0) -> dict[str, Tensor]:
         copies: dict[str, Tensor] = cpu_copies(self.state_dict())
@@ -293,8 +302,8 @@ def micro_batches(batch: EnvBatch, n: int) -> Sequence[EnvBatch]:
     sizes = tuple(size // n for size in batch.sizes)
 
     def cut(values: Tensor) -> list[Tensor]:
-        parts = [part.chunk(n) for part in batch.split(values)]
-        return [torch.cat([part[i] for part in parts]) for i in range(n)]
+        by_environment = [part.chunk(n) for part in batch.split(values)]
+        return [torch.cat(parts) for parts in zip(*by_environment, strict=True)]
 
     indices = [None] * n if batch.index is None else cut(batch.index)
     return [
@@ -312,33 +321,36 @@ def mean_over_processes(tensors: Iterable[Tensor]) -> None:
         message = torch.cat([tensor.reshape(-1) for tensor in group])
         torch.distributed.all_reduce(message)
         message /= torch.distributed.get_world_size()
-        for tensor, mean in zip(
-            group, torch.split(message, [t.numel() for t in group]), strict=True
-        ):
+        means = torch.split(message, [tensor.numel() for tensor in group])
+        for tensor, mean in zip(group, means, strict=True):
             tensor.copy_(mean.view_as(tensor))
 
 
 def averaged(states: Sequence[Tensors]) -> Tensors:
-    """Average over micro-batches what an objective gave for each: its new state, or what it logs."""
+    """Average over micro-batches what an objective gave for each: a new state, or logs."""
     if len(states) == 1:
         return states[0]
-    return {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
+    return {name: values.mean(0) for name, values in stacked_by_name(states).items()}
 
 
 def moving_statistics(networks: nn.Module) -> list[Tensor]:
-    """List the running statistics that a step may have changed, e.g. of a BatchNorm that is not
-    frozen.
+    """List the running statistics that a step may have changed.
+
+    An example are those of a BatchNorm that is not frozen.
     """
-    training = [module for module in networks.modules() if module.training]
-    return [
-        b for module in training for b in module.buffers(recurse=False) if b.is_floating_point()
-    ]
+    statistics: list[Tensor] = []
+    for module in networks.modules():
+        if module.training:
+            buffers = module.buffers(recurse=False)
+            statistics += [buffer for buffer in buffers if buffer.is_floating_point()]
+    return statistics
 
 
 @contextmanager
 def seeded_dropout(networks: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
-    """Let dropout draw from ``seed`` alone; it knows torch's global generator only, which is
-    restored afterwards.
+    """Let dropout draw from ``seed`` alone.
+
+    Dropout knows torch's global generator only, which is restored afterwards.
     """
     if not draws_globally(networks):
         yield

@@ -1,5 +1,4 @@
-"""Many runs as one: the pure objective mapped over a stack of runs, one optimizer step for all of
-them.
+"""Many runs as one: the pure objective mapped over a stack of runs, and one optimizer step.
 
 Every tensor of a run (parameters, buffers, hyperparameters, state, random inputs) gets a leading
 axis of length R. Each run's gradient is taken inside the map, so runs never see one another.
@@ -24,7 +23,11 @@ from dgbench.objectives.contract import ParamGroup, Update
 from dgbench.objectives.step import Hyperparameters, Prediction, Step
 from dgbench.plan.code import raised_at
 from dgbench.training.modules.lightning import LightningRuns, SingleRun
-from dgbench.training.optimizers import Part, clipped, optimizer_settings
+from dgbench.training.modules.predicting import stacked_by_name
+from dgbench.training.optimizers import OptimizerPart, clipped, optimizer_settings
+
+#: of an objective besides its loss: new state, gradients, moved statistics, logs
+Extras = tuple[Tensors, Tensors, Tensors, Tensors]
 
 
 class StackedRuns(LightningRuns):
@@ -39,75 +42,77 @@ class StackedRuns(LightningRuns):
         super().__init__(runs[0].algorithm, runs[0].rule)
         self._runs = tuple(runs)  # a tuple, so that Lightning does not register R modules
         self._functions: dict[Any, Callable[..., Any]] = {}  # of an update and minibatch sizes
-        self._leaves: dict[
-            str, list[tuple[slice, dict[str, Tensor]]]
-        ] = {}  # of each group: runs, their parameters
+        # of each group: runs, and their parameters
+        self._leaves: dict[str, list[tuple[slice, dict[str, Tensor]]]] = {}
         self._random: Tensors = {}
         self.steps_done = runs[0].steps_done
+        groups = self.trained_groups()
         # of each group: runs with equal optimizer settings, and the names of their parameters
-        self._layout = {
-            name: self._equal_settings(group) for name, group in self.trained_groups().items()
-        }
+        self._layout = {name: self._equal_settings(group) for name, group in groups.items()}
 
     def _equal_settings(self, group: ParamGroup) -> list[tuple[slice, list[str]]]:
         names = list(self._runs[0].networks.params(*group.networks))
         keys = [optimizer_key(run, group) for run in self._runs]
-        blocks = [list(part) for _, part in groupby(range(self.size), key=keys.__getitem__)]
-        return [(slice(part[0], part[-1] + 1), names) for part in blocks]
+        layout = []
+        for _, part in groupby(range(self.size), key=keys.__getitem__):
+            numbers = list(part)
+            layout.append((slice(numbers[0], numbers[-1] + 1), names))
+        return layout
 
     @property
     def runs(self) -> Sequence[SingleRun]:
-        """The runs as they were before they were stacked; :meth:`write_back` brings one up to date."""
+        """The runs as they were before they were stacked.
+
+        :meth:`write_back` brings one up to date.
+        """
         return self._runs
 
-    # ---- stacking
-    # -----------------------------------------------------------------------------------------------
+    # ---- stacking --------------------------------------------------------------------------------
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Stack the runs on the device, then build one optimizer per group with a part per set of
-        equal settings.
+        """Stack the runs on the device, then build one optimizer per group.
 
-        Frozen parameters that all runs share are kept once.
+        It has a part per set of equal settings. Frozen parameters that all runs share are kept
+        once.
         """
         self._functions.clear()  # they hold on to the tensors that are made now
         networks = [run.networks for run in self._runs]
-        self.params = {
-            k: v.requires_grad_() for k, v in self._stacked([n.params() for n in networks]).items()
-        }
-        frozen = [n.constants() for n in networks]
-        shared = {
-            name
-            for name, constants in frozen[0].items()
-            if all(torch.equal(constants, f[name]) for f in frozen)
-        }
-        self.constants = {
-            name: value[0].clone() if name in shared else value
-            for name, value in self._stacked(frozen).items()
-        }
-        self._constant_axes = {name: None if name in shared else 0 for name in frozen[0]}
-        self.buffers_ = self._stacked([n.statistics() for n in networks])
+        self.params = self._stacked([network.params() for network in networks])
+        for parameter in self.params.values():
+            parameter.requires_grad_()
+        self._stack_constants([network.constants() for network in networks])
+        self.buffers_ = self._stacked([network.statistics() for network in networks])
         self.hp = self._stacked([run.hp.tensors() for run in self._runs])
         self.memory = self._stacked([run.memory.tensors() for run in self._runs])
         return super().configure_optimizers()
 
+    def _stack_constants(self, frozen: Sequence[Tensors]) -> None:
+        """Stack the frozen parameters of the runs, those that are equal in all runs once."""
+        self.constants = self._stacked(frozen)
+        self._constant_axes: dict[str, int | None] = dict.fromkeys(frozen[0], 0)
+        for name, value in frozen[0].items():
+            if all(torch.equal(value, of_run[name]) for of_run in frozen):
+                self.constants[name] = self.constants[name][0].clone()
+                self._constant_axes[name] = None
+
     def _stacked(self, tensors: Sequence[Tensors]) -> dict[str, Tensor]:
-        return {
-            name: torch.stack([run[name].detach() for run in tensors]).to(self.device)
-            for name in tensors[0]
-        }
+        """Stack the tensors of the runs on the device."""
+        stacked = {}
+        for name in tensors[0]:
+            values = torch.stack([of_run[name].detach() for of_run in tensors])
+            stacked[name] = values.to(self.device)
+        return stacked
 
-    def _parts(self, name: str, group: ParamGroup) -> list[Part]:
-        self._leaves[name] = [
-            (part, {key: self.params[key].detach()[part] for key in names})
-            for part, names in self._layout[name]
-        ]
-        return [
-            Part(self._runs[part.start].algorithm, list(leaves.values()))
-            for part, leaves in self._leaves[name]
-        ]
+    def _parts(self, name: str, group: ParamGroup) -> list[OptimizerPart]:
+        self._leaves[name] = []
+        parts = []
+        for runs, names in self._layout[name]:
+            leaves = {key: self.params[key].detach()[runs] for key in names}
+            self._leaves[name].append((runs, leaves))
+            parts.append(OptimizerPart(self._runs[runs.start].algorithm, list(leaves.values())))
+        return parts
 
-    # ---- training
-    # -----------------------------------------------------------------------------------------------
+    # ---- training --------------------------------------------------------------------------------
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
         self._runs[0].networks.train()  # Lightning, which switches modes, does not see it
@@ -125,22 +130,23 @@ class StackedRuns(LightningRuns):
         Each run keeps its own block of steps, since a stack of blocks may be large.
         """
         like = torch.empty((), dtype=self._runs[0].networks.dtype, device=self.device)
-        drawn = [run.draws.at(step, sizes, like) for run in self._runs]
-        return {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
+        return stacked_by_name([run.draws.at(step, sizes, like) for run in self._runs])
 
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
     ) -> tuple[Tensor, Tensors]:
         key = (update.objective, groups, batch.sizes, step < self.rule.head_steps)
         if key not in self._functions:
-            names = [parameter for name in groups for parameter in self._learning(step)[name]]
+            learning = self._learning(step)
+            names: list[str] = []
+            for group in groups:
+                names += learning[group]
             self._functions[key] = self._function(update, names, batch.sizes)
+        function = self._functions[key]
         numbers = {"index": batch.index, "drawn": batch.drawn}
         index = {name: values for name, values in numbers.items() if values is not None}
         with branches_refused():
-            losses, gradients, logs = self._functions[key](
-                self._random, batch.x, batch.y, index, counter
-            )
+            losses, gradients, logs = function(self._random, batch.x, batch.y, index, counter)
         for name in groups:
             for part, leaves in self._leaves[name]:
                 for parameter, leaf in leaves.items():
@@ -153,22 +159,33 @@ class StackedRuns(LightningRuns):
     def _function(
         self, update: Update, names: Sequence[str], sizes: tuple[int, ...]
     ) -> Callable[..., Any]:
-        """Build (random, x, y, index, step) -> (R,) losses, gradients, logs, which moves statistics
+        """Build the function that evaluates an update for all runs.
+
+        It maps (random, x, y, index, step) to (R,) losses, gradients and logs, and moves statistics
         and state in place.
 
         Args:
+            update: whose objective is evaluated.
             names: of the parameters to differentiate by; without any the loss is not
                 differentiated.
+            sizes: of the minibatches.
         """
         networks = self._runs[0].networks
 
         def one_run(
-            trained: Tensors, params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors,
-            random: Tensors, x: Tensor, y: Tensor, index: Tensors, step: Tensor,
-        ) -> tuple[Tensor, Tensors, Tensors, Tensors, Tensors]:  # fmt: skip
-            def loss_of(
-                variables: Tensors,
-            ) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors, Tensors]]:
+            trained: Tensors,
+            params: Tensors,
+            constants: Tensors,
+            buffers: Tensors,
+            hp: Tensors,
+            state: Tensors,
+            random: Tensors,
+            x: Tensor,
+            y: Tensor,
+            index: Tensors,
+            step: Tensor,
+        ) -> tuple[Tensor, *Extras]:
+            def loss_of(variables: Tensors) -> tuple[Tensor, Extras]:
                 # written to, so born in here
                 moving = {name: value.clone() for name, value in buffers.items()}
                 nets = BoundNetworks(networks, {**params, **constants, **moving, **variables})
@@ -219,11 +236,11 @@ class StackedRuns(LightningRuns):
         return {name: value.detach() for name, value in self.params.items()}
 
     def objective_state(self) -> Tensors:
-        statistics = {f"networks.{name}": value.clone() for name, value in self.buffers_.items()}
-        return {
-            **statistics,
-            **{f"memory.{name}": value.clone() for name, value in self.memory.items()},
-        }
+        state = {}
+        for prefix, tensors in (("networks", self.buffers_), ("memory", self.memory)):
+            for name, value in tensors.items():
+                state[f"{prefix}.{name}"] = value.clone()
+        return state
 
     def set_objective_state(self, state: Tensors) -> None:
         for prefix, tensors in (("networks", self.buffers_), ("memory", self.memory)):
@@ -242,20 +259,12 @@ class StackedRuns(LightningRuns):
 
     def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
         networks = self._runs[0].networks.eval()
-        weights = {
-            name: value[i]
-            for stacked in (self.params, self.buffers_)
-            for name, value in stacked.items()
-        }
-        constants = {
-            name: value if self._constant_axes[name] is None else value[i]
-            for name, value in self.constants.items()
-        }
-        hp, state = (
-            {name: value[i] for name, value in stacked.items()}
-            for stacked in (self.hp, self.memory)
-        )
-        return BoundNetworks(networks, {**weights, **constants}), Hyperparameters(hp), state
+        weights = {**_of_run(self.params, i), **_of_run(self.buffers_, i), **self.constants}
+        for name, axis in self._constant_axes.items():
+            if axis == 0:
+                weights[name] = self.constants[name][i]
+        hp = Hyperparameters(_of_run(self.hp, i))
+        return BoundNetworks(networks, weights), hp, _of_run(self.memory, i)
 
     def remember(self, i: int, state: Tensors) -> None:
         for name, value in state.items():
@@ -265,8 +274,7 @@ class StackedRuns(LightningRuns):
     def _clip_limit(self) -> float | None:
         return None  # clipped run by run already
 
-    # ---- evaluation
-    # ---------------------------------------------------------------------------------------------
+    # ---- evaluation ------------------------------------------------------------------------------
 
     def predicted(
         self,
@@ -275,15 +283,18 @@ class StackedRuns(LightningRuns):
         random: Tensors,
         per_image: Tensors,
     ) -> Tensor:
-        """Evaluate the function for as many runs at a time as the memory limit on layer outputs
-        allows.
-        """
+        """Evaluate the function for as many runs at a time as layer outputs have memory for."""
         networks = self._runs[0].networks.eval()
 
         def one_run(
-            params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, random: Tensors,
+            params: Tensors,
+            constants: Tensors,
+            buffers: Tensors,
+            hp: Tensors,
+            state: Tensors,
+            random: Tensors,
             per_image: Tensors,
-        ) -> Tensor:  # fmt: skip
+        ) -> Tensor:
             nets = BoundNetworks(networks, {**params, **constants, **buffers})
             return function(Prediction(nets, x, Hyperparameters(hp), state, random, **per_image))
 
@@ -296,8 +307,7 @@ class StackedRuns(LightningRuns):
             )
         return values
 
-    # ---- states of runs
-    # -----------------------------------------------------------------------------------------
+    # ---- states of runs --------------------------------------------------------------------------
 
     def write_back(self, i: int) -> SingleRun:
         """Return run ``i`` with its present tensors copied back from the stack."""
@@ -321,20 +331,13 @@ class StackedRuns(LightningRuns):
             index = next(k for k, (part, _) in enumerate(parts) if part.start <= i < part.stop)
             part, names = parts[index]
             settings = state["param_groups"][index]
-            moments = {
-                j: {
-                    k: v if v.dim() == 0 else v[i - part.start].clone()
-                    for k, v in state["state"][p].items()
-                }
-                for j, p in enumerate(settings["params"])
-                if p in state["state"]
-            }
-            run_states.append(
-                {
-                    "state": moments,
-                    "param_groups": [{**settings, "params": list(range(len(names)))}],
-                }
-            )
+            moments = {}
+            for number, stacked_number in enumerate(settings["params"]):
+                if stacked_number in state["state"]:
+                    stacked = state["state"][stacked_number]
+                    moments[number] = _moments_of_run(stacked, i - part.start)
+            own_settings = {**settings, "params": list(range(len(names)))}
+            run_states.append({"state": moments, "param_groups": [own_settings]})
         return run_states
 
     def merged_optimizer_states(
@@ -343,31 +346,51 @@ class StackedRuns(LightningRuns):
         merged = []
         for k, parts in enumerate(self._layout.values()):
             state: dict[int, dict[str, Tensor]] = {}
-            groups, offset = [], 0
+            groups = []
+            offset = 0
             for part, names in parts:
                 run_states = [run[k] for run in runs[part]]
-                for j in run_states[0]["state"]:
-                    state[offset + j] = {
-                        key: value
-                        if value.dim() == 0
-                        else torch.stack([run["state"][j][key] for run in run_states])
-                        for key, value in run_states[0]["state"][j].items()
-                    }
-                groups.append(
-                    {
-                        **run_states[0]["param_groups"][0],
-                        "params": list(range(offset, offset + len(names))),
-                    }
-                )
+                first = run_states[0]
+                for number in first["state"]:
+                    moments = [run_state["state"][number] for run_state in run_states]
+                    state[offset + number] = _stacked_moments(moments)
+                numbers = list(range(offset, offset + len(names)))
+                groups.append({**first["param_groups"][0], "params": numbers})
                 offset += len(names)
             merged.append({"state": state, "param_groups": groups})
         return merged
 
 
+def _of_run(stacked: Tensors, i: int) -> dict[str, Tensor]:
+    """Return the tensors of run ``i``, views into the stack."""
+    return {name: value[i] for name, value in stacked.items()}
+
+
+def _moments_of_run(stacked: Tensors, i: int) -> dict[str, Tensor]:
+    """Copy the moments of one parameter of run ``i`` of a part; counters are those of all runs."""
+    moments = {}
+    for name, value in stacked.items():
+        moments[name] = value if value.dim() == 0 else value[i].clone()
+    return moments
+
+
+def _stacked_moments(runs: Sequence[Tensors]) -> dict[str, Tensor]:
+    """Stack the moments of one parameter of several runs.
+
+    This is the inverse of :func:`_moments_of_run`.
+    """
+    moments = {}
+    for name, value in runs[0].items():
+        is_counter = value.dim() == 0
+        moments[name] = value if is_counter else torch.stack([run[name] for run in runs])
+    return moments
+
+
 @contextmanager
 def branches_refused() -> Iterator[None]:
-    """Explain, with the line of code, the error that ``vmap`` raises where an algorithm branches on
-    data.
+    """Explain the error that ``vmap`` raises if an algorithm branches on data.
+
+    The line of code is named.
 
     Raises:
         DgbenchError: it takes from a tensor what differs between runs, where one value must do for
@@ -388,12 +411,13 @@ def branches_refused() -> Iterator[None]:
 
 
 def optimizer_key(run: SingleRun, group: ParamGroup) -> tuple[Any, ...]:
-    """Return what must be equal for runs to share a part of an optimizer: its settings and its
-    resets.
+    """Return what must be equal for runs to share a part of an optimizer.
+
+    That is its settings and its resets.
     """
     algorithm = run.algorithm
-    named = (*algorithm.resets(), *([algorithm.reset_lr] if algorithm.reset_lr else []))
-    return (
-        *sorted(optimizer_settings(algorithm.values, group).items()),
-        tuple(algorithm.values[key] for key in named),
-    )
+    resets = list(algorithm.resets())
+    if algorithm.reset_lr:
+        resets.append(algorithm.reset_lr)
+    settings = sorted(optimizer_settings(algorithm.values, group).items())
+    return *settings, tuple(algorithm.values[key] for key in resets)

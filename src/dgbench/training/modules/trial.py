@@ -1,8 +1,7 @@
-"""Tries an objective at the first step of a training: it must reach a parameter, and be a pure
-function.
+"""Tries an objective at the first step of a training.
 
-Its first updates are computed twice, from the same inputs: they come to the same, and leave global
-generators alone.
+It must reach a parameter, and be a pure function: its first updates are computed twice from the
+same inputs, come to the same, and leave global generators alone.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SAMPLE = 4096
 
 
 def draws_globally(networks: nn.Module) -> bool:
-    """Return whether layers of networks draw from the global generator of torch, as dropout does."""
+    """Return whether layers draw from the global generator of torch, as dropout does."""
     return any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in networks.modules())
 
 
@@ -50,7 +49,8 @@ class Trial:
     """
 
     def __init__(self, draws: bool, device: torch.device) -> None:
-        self._draws, self._device = draws, device
+        self._draws = draws
+        self._device = device
         self._generators = self._states()
         self._is_noted = False
         self._reaches = False
@@ -70,7 +70,8 @@ class Trial:
 
     def note_again(self, outcome: Seen) -> None:
         """Note what the same update came to from the same inputs."""
-        before, self._outcome = self._outcome, {}
+        before = self._outcome
+        self._outcome = {}
         for kind, tensors in outcome.items():
             if not self._differs and not _are_close(before[kind], tensors):
                 self._differs = kind
@@ -87,16 +88,14 @@ class Trial:
         """
         if self._is_noted and not self._reaches and not scaled:
             raise no_gradient(name)
-        changed = [
-            name for name, state in self._states().items() if state != self._generators[name]
-        ]
+        states = self._states()
+        changed = [package for package in states if states[package] != self._generators[package]]
         if changed:
             raise ConfigError(
                 f"algorithm {name} draws from the global generator of {changed[0]}, so a resumed "
                 "run would draw other numbers; declare random inputs, and take them from "
                 "step.random"
             )
-
         if self._differs:
             raise ConfigError(
                 f"algorithm {name} came to another {self._differs} from the same inputs, so a "
@@ -139,8 +138,9 @@ def sampled(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def drawing_again(device: torch.device) -> Iterator[None]:
-    """Let what follows the block draw the same numbers from torch's generator as the block, which
-    dropout uses.
+    """Let what follows the block draw the same numbers from torch's generator as the block.
+
+    Dropout uses that generator.
     """
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield
