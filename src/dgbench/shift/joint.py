@@ -208,7 +208,8 @@ class JointEstimator(Estimator):
         if not len(validation):  # no class has enough: a plain random part
             order = sample.rng("split", k).permutation(len(own_fold))
             cut = math.ceil(self.val_fraction * len(own_fold))
-            train, validation = order[cut:], order[:cut]
+            train = order[cut:]
+            validation = order[:cut]
         sides = sample.by_side(own_fold[train])
         fewest = min(len(side.positions) for side in sides)
         if fewest < FEWEST:
