@@ -69,12 +69,14 @@ def present_paths(content: Any) -> Any:
 
 
 def _replaced(content: Any, replace: Callable[[Any], Any]) -> Any:
-    if isinstance(content, Mapping):
-        return {
-            key: replace(item) if key in CODE_KEYS else _replaced(item, replace)
-            for key, item in content.items()
-        }
-    return [_replaced(item, replace) for item in content] if isinstance(content, list) else content
+    if isinstance(content, list):
+        return [_replaced(item, replace) for item in content]
+    if not isinstance(content, Mapping):
+        return content
+    replaced = {}
+    for key, item in content.items():
+        replaced[key] = replace(item) if key in CODE_KEYS else _replaced(item, replace)
+    return replaced
 
 
 def present_path(path: Any) -> Any:
@@ -83,11 +85,11 @@ def present_path(path: Any) -> Any:
     """
     if not isinstance(path, str) or not path.startswith("dgbench.") or path in _registered("**"):
         return path
-    name, ours = (
-        _last_name(path),
-        (present for present in _registered("**") if present.startswith("dgbench.")),
-    )
-    return next((present for present in ours if _last_name(present) == name), path)
+    name = _last_name(path)
+    for present in _registered("**"):
+        if present.startswith("dgbench.") and _last_name(present) == name:
+            return present
+    return path
 
 
 def raised_at(error: BaseException) -> str:

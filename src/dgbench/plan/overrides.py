@@ -98,7 +98,7 @@ def list_override(key: str, texts: Sequence[str]) -> str:
 
 
 def _value_of(word: str) -> Any:
-    """Parse the value of an override that a user types; None where it is none, or means several."""
+    """Parse the value of an override; return None if it cannot be read, or means several."""
     try:
         parsed = _parser().parse_override(readable(word))
     except HydraException:
@@ -110,11 +110,10 @@ def _texts(value: str) -> Iterator[str]:
     if value.startswith("[") and value.endswith("]"):
         entries = value[1:-1].split(",")
         if not any(_STRUCTURE.search(entry) for entry in entries):
-            yield (
-                "["
-                + ",".join(entry if _reads(f"k={entry}") else quoted(entry) for entry in entries)
-                + "]"
-            )
+            readable_entries = []
+            for entry in entries:
+                readable_entries.append(entry if _reads(f"k={entry}") else quoted(entry))
+            yield f"[{','.join(readable_entries)}]"
         return
     # ${oc.decode:${oc.env:STEPS}}
     nested = value.startswith("${") and value.count("${") == value.count("}")
@@ -212,7 +211,8 @@ def _open(word: str, command: str) -> str:
 
 def _check_word(word: str, key: str) -> None:
     """Refuse a word that Hydra would take for something else, or answer with an obscure error."""
-    value, choices = word.partition("=")[2], options(key)
+    value = word.partition("=")[2]
+    choices = options(key)
     left = LEFT.get(key) or LEFT.get(word.lstrip("+"))
     if left:
         raise ConfigError(f"{word} is of an earlier version: {left}")
