@@ -227,7 +227,7 @@ class InitialWeights(Protocol):
         """Return the command that fetches their file; None where it is on disk. Uses no network."""
 
     def check(self, featurizer: Any) -> None:
-        """Raise where the weights do not fit the network, whose tensors may be on the meta device."""
+        """Refuse weights that do not fit the network, whose tensors may be on the meta device."""
 
     def load(self, featurizer: Any) -> None:
         """Load the weights into the network."""

@@ -30,10 +30,19 @@ CODE_KEYS = ("_target_", "objective")
 #: installed
 LIBRARIES = frozenset(
     {
-        "builtins", "dgbench", "hydra", "hydra_plugins", "numpy", "pytorch_lightning", "scipy", "sklearn", "timm",
-        "torch", "torchvision",
+        "builtins",
+        "dgbench",
+        "hydra",
+        "hydra_plugins",
+        "numpy",
+        "pytorch_lightning",
+        "scipy",
+        "sklearn",
+        "timm",
+        "torch",
+        "torchvision",
     }
-)  # fmt: skip
+)
 #: functions of dgbench that a received file may name: they read lists of images and paint, and
 #: import nothing
 FUNCTIONS = ("dgbench.data.datasets.", "dgbench.data.transforms.")
@@ -45,7 +54,7 @@ _PATH = re.compile(rf"\b(?:{'|'.join(CODE_KEYS)}): *(\w+(?:\.\w+)+)")
 
 
 def named(content: Any) -> Any:
-    """Replace the import paths of dgbench's own classes by their names, anywhere in plain values."""
+    """Replace import paths of dgbench's own classes by their names, anywhere in plain values."""
     return _replaced(content, class_name)
 
 
@@ -64,7 +73,7 @@ def user_code(content: Any) -> dict[str, str]:
 
 
 def present_paths(content: Any) -> Any:
-    """Replace import paths of an earlier version, as a run folder may hold them, by those of today."""
+    """Replace import paths of an earlier version, which run folders may hold, by today's."""
     return _replaced(content, present_path)
 
 

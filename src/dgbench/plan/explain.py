@@ -113,7 +113,7 @@ def less_memory(config_name: str) -> str:
 
 
 def _key_of(file: str, words: Sequence[str]) -> str:
-    """Find the typed key whose value is a folder above a file; ``paths.output_dir`` where none is."""
+    """Find the typed key whose value is a folder above a file, ``paths.output_dir`` by default."""
     typed = (word.partition("=") for word in words)
     return next(
         (key for key, _, place in typed if place and Path(file).is_relative_to(place)),

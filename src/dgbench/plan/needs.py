@@ -52,7 +52,7 @@ def default_of(target: str) -> Met:
 
 
 def where(target: str, test: Callable[[Any], bool] = bool) -> Met:
-    """Make the condition that another key's value is of a kind; it is None where there is no key."""
+    """Make the condition that another key's value is of a kind; a missing one is None."""
     return lambda _, config, __: test(value_at(config, target))
 
 

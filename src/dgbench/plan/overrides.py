@@ -84,7 +84,7 @@ def quoted(text: str) -> str:
 
 
 def override(key: str, text: str) -> str:
-    """Write an override that sets a key to a text, such as a path, whatever signs the text holds."""
+    """Write an override that sets a key to a text, such as a path, whatever signs it holds."""
     plain = f"{key}={text}"
     return plain if _value_of(plain) == text else f"{key}={quoted(text)}"
 
@@ -186,7 +186,10 @@ def open_keys(words: Sequence[str], command: str = "train") -> list[str]:
     Raises:
         ConfigError: an address that a key had once.
     """
-    return [word if word.startswith("-") else _open(word, command) for word in words]
+    opened = []
+    for word in words:
+        opened.append(word if word.startswith("-") else _open(word, command))
+    return opened
 
 
 def _open(word: str, command: str) -> str:

@@ -206,7 +206,7 @@ class Planner:
         return self._dataset(composed).info
 
     def key(self, composed: Composed) -> str:
-        """Make a key that is equal for configurations that plan the same runs over the same files."""
+        """Make a key, equal for configurations that plan the same runs over the same files."""
         return digest([composed.key, self._dataset(composed).info.content])
 
     def place(self, words: Sequence[str]) -> JobPlace:
@@ -334,9 +334,16 @@ def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesErr
         return error
     given = tuple(error.images)
     info = DatasetInfo(
-        name="", variant={}, base="", split_seed=0, given=given, everywhere=given, n_classes=0, image=(0,),
+        name="",
+        variant={},
+        base="",
+        split_seed=0,
+        given=given,
+        everywhere=given,
+        n_classes=0,
+        image=(0,),
         only_tested=error.only_tested,
-    )  # fmt: skip
+    )
     try:
         batch_size = hyperparameters(config, settings, 0, {})["batch_size"]
         folds = planned_folds(config["protocol"], info)
@@ -475,6 +482,6 @@ class CommandEnd:
         if n_more > 0:
             named += f" and of {n_more} more"
         raise RunsFailedError(
-            f"{named} failed; see log.txt and status in its folder, correct the cause and start the "
-            "same command again"
+            f"{named} failed; see log.txt and status in its folder, correct the cause and start "
+            "the same command again"
         )

@@ -148,6 +148,17 @@ def no_dataset() -> DatasetInfo:
     raise AssertionError
 
 
+def _doubtful(words: Iterable[str], needs: Mapping[str, Need]) -> list[tuple[str, str, str]]:
+    """List the words that need something to be read, with the key and its entry in ``needs``."""
+    doubtful = []
+    for word in words:
+        for key in keys_of(word):
+            entry = longest(key, needs)
+            if entry:
+                doubtful.append((word, key, entry))
+    return doubtful
+
+
 def check_needs(
     words: Iterable[str],
     readings: Callable[[], Iterable[Reading]],
@@ -168,12 +179,7 @@ def check_needs(
     Raises:
         ConfigError: for the first one that would mislead.
     """
-    doubtful = []
-    for word in words:
-        for key in keys_of(word):
-            entry = longest(key, needs)
-            if entry:
-                doubtful.append((word, key, entry))
+    doubtful = _doubtful(words, needs)
     if not doubtful:
         return
     n = 0

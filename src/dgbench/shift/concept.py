@@ -150,9 +150,13 @@ class ConceptEstimator(Estimator):
         hparams = {"lr": self.lr, "weight_decay": self.weight_decay, "width": 0, "hidden": 0}
         batch = min(self.batch_size // len(sides) or 1, *(len(side.positions) for side in train))
         return Fitting(
-            Schedule(kind, hparams, self.steps, batch, self.look_every, chooses="loss"), sample.n_classes, tuple(train),
-            tuple(validation), sample.positions[judged], derive(sample.seed, "classifier", name),
-        )  # fmt: skip
+            Schedule(kind, hparams, self.steps, batch, self.look_every, chooses="loss"),
+            sample.n_classes,
+            tuple(train),
+            tuple(validation),
+            sample.positions[judged],
+            derive(sample.seed, "classifier", name),
+        )
 
     def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         _, judged = self._parts(sample)

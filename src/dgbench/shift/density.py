@@ -276,7 +276,7 @@ def _whole(z: Floats, name: str) -> GaussianKDE:
 
 @dataclass(frozen=True)
 class DensityShift:
-    """Shift between p and q, symmetric in them; integrals over drawn points may come out above 1."""
+    """Shift between p and q, symmetric in them; sums over drawn points may come out above 1."""
 
     div: float  #: diversity shift, definition 1
     cor: float  #: correlation shift, definition 1; NaN where no class has densities

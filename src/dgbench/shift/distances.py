@@ -420,7 +420,7 @@ def _reference(
 
 
 def _pictures_below(folder: Path) -> Iterator[Path]:
-    """Find the image files below a folder; links to folders are followed, each folder counts once."""
+    """Find the image files below a folder; links are followed, each folder counts once."""
     visited = set[str]()
     for place, folders, names in os.walk(folder, followlinks=True):
         folders.sort()

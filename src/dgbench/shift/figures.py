@@ -195,8 +195,15 @@ def _draw(axes: Any, point: _Point, color: str, marker: str) -> None:
         zorder=2,
     )
     if point.null:
-        axes.plot(*_coordinates([point.null]), linestyle="", marker=marker, markerfacecolor="none", color=color,
-                  markersize=6, zorder=3)  # fmt: skip
+        axes.plot(
+            *_coordinates([point.null]),
+            linestyle="",
+            marker=marker,
+            markerfacecolor="none",
+            color=color,
+            markersize=6,
+            zorder=3,
+        )
     for ends in point.div.ends:
         axes.plot(ends, [y, y], color=color, linewidth=1.3, zorder=3)
     for ends in point.cor.ends:
@@ -209,7 +216,7 @@ def _coordinates(places: Sequence[tuple[float, float]]) -> tuple[list[float], li
 
 
 def _limits(axes: Any, datasets: Sequence[_Point], places: Sequence[tuple[float, float]]) -> None:
-    """Set limits with room for every point, for intervals as far as shifts can be, and for names."""
+    """Set limits with room for points, for names, and for intervals as far as shifts can be."""
     for axis, setter in ((0, axes.set_xlim), (1, axes.set_ylim)):
         ends = [
             end
@@ -297,8 +304,16 @@ def label_points(
     spots = axes.transData.transform([*(label.place for label in labels), *kept_free])
     occupied = np.hstack([spots - 4 * pixel, spots + 4 * pixel])
     for label, spot in zip(labels, spots, strict=False):
-        text = axes.annotate(label_of(label.name), label.place, xytext=(0, 0), textcoords="offset points",
-                             annotation_clip=False, va="center", ha="left", **label.look)  # fmt: skip
+        text = axes.annotate(
+            label_of(label.name),
+            label.place,
+            xytext=(0, 0),
+            textcoords="offset points",
+            annotation_clip=False,
+            va="center",
+            ha="left",
+            **label.look,
+        )
         text.set_in_layout(False)
         size = text.get_window_extent(figure.canvas.get_renderer()).size
         box = _free_box(spot, size, pixel, occupied, axes.get_window_extent().extents)
@@ -312,8 +327,14 @@ def label_points(
                 "linewidth": 0.6,
                 "alpha": 0.7,
             }
-            line = axes.annotate("", label.place, xytext=end / pixel, textcoords="offset points",
-                                 annotation_clip=False, arrowprops=joint)  # fmt: skip
+            line = axes.annotate(
+                "",
+                label.place,
+                xytext=end / pixel,
+                textcoords="offset points",
+                annotation_clip=False,
+                arrowprops=joint,
+            )
             line.set_in_layout(False)
         texts.append(text)
     return texts

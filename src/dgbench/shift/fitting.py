@@ -438,7 +438,10 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
     finally:
         if judge.fitted and checkpoint:
             checkpoint.unlink(missing_ok=True)
-    return [None if i in module.diverged else fitted for i, fitted in enumerate(judge.fitted)]
+    results: list[Fitted | None] = []
+    for i, fitted in enumerate(judge.fitted):
+        results.append(None if i in module.diverged else fitted)
+    return results
 
 
 def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:

@@ -342,9 +342,17 @@ def estimate_shift(
     source = _environments(np.concatenate([x_p, x_q]), np.concatenate([y_p, y_q]), len(y_p))
     training = ClassifierTraining(source, TrainerSettings.model_validate({"device": device}))
     identity = ShiftIdentity(
-        run="", **source.info.facts(), backbone="", init="", features="frozen", images="all",
-        estimator=estimator, settings=dict(built), seed=seed, code=code_version(),
-    )  # fmt: skip
+        run="",
+        **source.info.facts(),
+        backbone="",
+        init="",
+        features="frozen",
+        images="all",
+        estimator=estimator,
+        settings=dict(built),
+        seed=seed,
+        code=code_version(),
+    )
     pair = EnvironmentPair("each", "p|q", ("p",), ("q",))
     pending = [(pair, slot) for slot in slots_of(trials, halves, built.nulls_of(null))]
     pools = Pools(source, "all", seed, min_per_class, max_per_class)
@@ -360,9 +368,15 @@ def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> Environments:
     labels = y.astype(np.int64)
     classes = tuple(map(str, range(int(labels.max()) + 1)))
     info = DatasetInfo(
-        name="arrays", variant={}, base="arrays", split_seed=0, given=names, everywhere=names, n_classes=len(classes),
+        name="arrays",
+        variant={},
+        base="arrays",
+        split_seed=0,
+        given=names,
+        everywhere=names,
+        n_classes=len(classes),
         image=x.shape[1:],
-    )  # fmt: skip
+    )
     catalog = Catalog(labels, classes, Preprocessing(x.shape[1:], (), (), pictures=False))
     store = TensorStore(torch.from_numpy(x).to(torch.get_default_dtype()), torch.from_numpy(labels))
     return Environments(

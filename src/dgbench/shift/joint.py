@@ -222,9 +222,13 @@ class JointEstimator(Estimator):
             JointClassifier, hparams, self.steps, batch, self.look_every, chooses="loss"
         )
         return Fitting(
-            schedule, sample.n_classes, sides, sample.by_side(own_fold[validation]), sample.positions[other_fold],
+            schedule,
+            sample.n_classes,
+            sides,
+            sample.by_side(own_fold[validation]),
+            sample.positions[other_fold],
             derive(sample.seed, "classifier", k),
-        )  # fmt: skip
+        )
 
     def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         prior = np.bincount(sample.groups, minlength=2 * sample.n_classes) / len(sample.groups)

@@ -152,9 +152,16 @@ class DensityEstimator(Estimator):
         sides = sample.sides[rows]
         z_p, z_q = standardized(z[sides == 0], z[sides == 1])
         return densities_at(
-            z_p, labels(y[sides == 0]), z_q, labels(y[sides == 1]), sample.rng("points"),
-            n_points=self.points, density=self.density, proposal=self.proposal, class_weights=self.class_weights,
-        )  # fmt: skip
+            z_p,
+            labels(y[sides == 0]),
+            z_q,
+            labels(y[sides == 1]),
+            sample.rng("points"),
+            n_points=self.points,
+            density=self.density,
+            proposal=self.proposal,
+            class_weights=self.class_weights,
+        )
 
     def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         (classifier,) = fitted
@@ -175,10 +182,15 @@ class DensityEstimator(Estimator):
             np.mean([(predicted[sides == side] == bool(side)).mean() for side in (0, 1)])
         )
         diagnostics = {
-            "in_s": shift.in_s, "in_t": shift.in_t, "ess": shift.ess, "accuracy": accuracy,
-            "eps_div": self.eps_div, "eps_cor": self.eps_cor, "classes_used": len(shift.classes_used),
+            "in_s": shift.in_s,
+            "in_t": shift.in_t,
+            "ess": shift.ess,
+            "accuracy": accuracy,
+            "eps_div": self.eps_div,
+            "eps_cor": self.eps_cor,
+            "classes_used": len(shift.classes_used),
             "val_loss": classifier.loss,
-        }  # fmt: skip
+        }
         if sample.null == NO_NULL:  # the same classifier, without correlation shift
             shuffled = self._densities(sample, classifier, sample.rng("shuffled").permutation)
             diagnostics["cor_shuffled"] = from_densities(shuffled, self.eps_div, self.eps_cor).cor

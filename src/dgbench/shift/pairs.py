@@ -117,7 +117,7 @@ def _draw(y: Ints, label: int, rng: np.random.Generator) -> Ints:
 
 
 def _cut(y: Ints, size: Callable[[int], int], rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Draw ``size(n)`` of the n positions of every class at random; return these, and the others."""
+    """Draw ``size(n)`` of the n positions of every class; return these, and the others."""
 
     first = []
     second = []

@@ -299,7 +299,7 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
 
 
 def slots_of(trials: int, halves: int, nulls: Sequence[str]) -> list[Slot]:
-    """List the estimates of a pair; labels are shuffled in trials only, not in estimates on halves."""
+    """List the estimates of a pair; labels are shuffled in trials only, not on halves."""
     over_halves = [null for null in nulls if null != LABELS]
     return [
         *(Slot(TRIAL, number, null) for number in range(trials) for null in nulls),

@@ -48,14 +48,22 @@ WORDS = {
     "diversity shift": (
         "share of images with features that occur on one side alone (Ye et al. 2022, Definition 1)."
     ),
-    "correlation shift": "change of the label's distribution given features of both sides (Ye et al. 2022).",
-    "no shift": "the same estimate between two halves of both sides together, where every shift is 0.",
-    "half-sampling": "whole estimates on halves of the images; their standard deviation is the standard error.",
+    "correlation shift": (
+        "change of the label's distribution given features of both sides (Ye et al. 2022)."
+    ),
+    "no shift": (
+        "the same estimate between two halves of both sides together, where every shift is 0."
+    ),
+    "half-sampling": (
+        "whole estimates on halves of the images; their standard deviation is the standard error."
+    ),
     "M_cov": (
         "covariate shift: largest difference between two sides of the disagreement of two "
         "functions."
     ),
-    "M_cpt": "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023).",
+    "M_cpt": (
+        "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023)."
+    ),
     "EMD": "earth mover's distance: least mean distance over which features must be moved.",
     "MMD²": "squared maximum mean discrepancy, with a Gaussian kernel.",
     "NI": "non-i.i.d. index: difference of the means of features over their deviations.",

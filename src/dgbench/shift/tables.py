@@ -540,7 +540,9 @@ def concept_table(setting: ShiftSetting) -> Table:
             cells |= printed(source, row, column, f"{name} published", other_features(setting))
         lines.append(cells)
     meaning = {
-        "tv": "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation",
+        "tv": (
+            "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation"
+        ),
         "disc": (
             "largest difference of two classifiers' disagreement on p and on q, over those "
             "trained here"
@@ -594,7 +596,7 @@ def _underestimated(line: ShiftLine) -> bool:
 
 
 def frechet_table(setting: ShiftSetting) -> Table:
-    """List the distances of the pretraining images to every environment (Yu et al. 2024, Table 2)."""
+    """List distances of the pretraining images to environments (Yu et al. 2024, Table 2)."""
     source = published(PRETRAINING)
     lines = []
     for line in setting.lines:

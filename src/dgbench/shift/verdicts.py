@@ -21,7 +21,7 @@ class Verdict:
 
 
 def verdicts(setting: ShiftSetting) -> dict[str, Verdict]:
-    """Map each dataset to which shift dominates it, if the estimator tells diversity and correlation."""
+    """Map each dataset to which shift dominates it; empty if the estimator does not tell."""
     if setting.axes is None:
         return {}
     return {line.title: _verdict(line, setting.axes) for line in setting.lines}

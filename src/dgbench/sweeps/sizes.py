@@ -65,7 +65,7 @@ class KindLeft:
 
     @property
     def typical_first(self) -> list[PlannedStudy]:
-        """Sort ``left``, first the study with a batch size nearest the mean: it costs as a draw does."""
+        """Sort ``left``, first the study with a batch size nearest the mean, as a typical draw."""
         mean = fmean(study.spec.hparams["batch_size"] for study in self.left)
         return sorted(self.left, key=lambda study: abs(study.spec.hparams["batch_size"] - mean))
 
@@ -242,7 +242,7 @@ class Workload:
 
 
 def cores() -> int:
-    """Count the CPU cores that this process may use, by affinity mask and limit of its container."""
+    """Count the CPU cores that this process may use: affinity mask, limit of its container."""
     if hasattr(os, "sched_getaffinity"):
         allowed = len(os.sched_getaffinity(0))
     else:

@@ -67,7 +67,7 @@ class ShiftLine:
     def value(
         self, name: str, null: str = NO_NULL, pair: str = ALL_PAIRS, part: str = VALUE
     ) -> Estimate | None:
-        """Look up the estimate of that name, by default over all pairs; None where there is none."""
+        """Look up an estimate by name, by default over all pairs; None if it is missing."""
         return self.values.get((part, null, pair, name))
 
     def names(self, part: str = VALUE) -> list[str]:
@@ -236,7 +236,7 @@ def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _differing_keys(setting: Mapping[str, Any], peers: Sequence[Mapping[str, Any]]) -> list[str]:
-    """List the keys, beside those of every title, in which a setting differs from one of its peers."""
+    """List the keys, beside those of every title, in which a setting differs from a peer."""
     keys = []
     for key, value in setting.items():
         if key in ("estimator", "backbone", "init", "features") or value is None:
