@@ -47,14 +47,14 @@ def build(config: Any, group: str, **extra: Any) -> Any:
             raise cause from cause.__cause__
         if cause is not None and is_out_of_memory(cause):
             raise cause from None
-        if located := re.match(
+        located = re.match(
             r"Error locating target '(.+)', set env.*(?:\nfull_key: (\S+))?", str(error)
-        ):
+        )
+        if located:
             key = located[2] or group  # of the whole configuration, or within the group
-            imported(
-                located[1],
-                f"{key}._target_" if key.startswith(group) else f"{group}.{key}._target_",
-            )
+            if not key.startswith(group):
+                key = f"{group}.{key}"
+            imported(located[1], f"{key}._target_")
         raise _not_built(group, cause or str(error).splitlines()[0]) from error
 
 
@@ -117,14 +117,17 @@ def imported(path: str, key: str) -> Any:
     except Exception as error:  # whatever the module raises
         if is_out_of_memory(error):
             raise
-        fault, fix = one_line(error, None), "correct the path"
+        fault = one_line(error, None)
+        fix = "correct the path"
+        place = raised_at(error)
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             fix = (
                 f"put the folder that holds {module.partition('.')[0]} on PYTHONPATH, or correct "
                 "the path"
             )
-        elif place := raised_at(error):
-            fault, fix = f"{place}: {fault}", "correct that file, or install what it imports"
+        elif place:
+            fault = f"{place}: {fault}"
+            fix = "correct that file, or install what it imports"
         raise ConfigError(f"{key}={path} cannot be imported ({fault}); {fix}") from error
 
 
@@ -179,7 +182,8 @@ def has_small_network(config: Mapping[str, Any], image: Sequence[int]) -> bool:
     takes such images.
     """
     backbone = config["backbone"]
-    width, side = backbone.get("width"), min(image[1:]) if len(image) == 3 else 0
+    width = backbone.get("width")
+    side = min(image[1:]) if len(image) == 3 else 0
     changed = {"name": backbone.get("name"), "width": width}
     if type(width) is not int or not 0 < width <= WIDEST:
         return False
@@ -223,7 +227,7 @@ class InitialWeights(Protocol):
         """Return the command that fetches their file; None where it is on disk. Uses no network."""
 
     def check(self, featurizer: Any) -> None:
-        """Raise where the weights do not fit the network, whose tensors may be on the meta device."""
+        """Refuse weights that do not fit the network, whose tensors may be on the meta device."""
 
     def load(self, featurizer: Any) -> None:
         """Load the weights into the network."""

@@ -30,10 +30,19 @@ CODE_KEYS = ("_target_", "objective")
 #: installed
 LIBRARIES = frozenset(
     {
-        "builtins", "dgbench", "hydra", "hydra_plugins", "numpy", "pytorch_lightning", "scipy", "sklearn", "timm",
-        "torch", "torchvision",
+        "builtins",
+        "dgbench",
+        "hydra",
+        "hydra_plugins",
+        "numpy",
+        "pytorch_lightning",
+        "scipy",
+        "sklearn",
+        "timm",
+        "torch",
+        "torchvision",
     }
-)  # fmt: skip
+)
 #: functions of dgbench that a received file may name: they read lists of images and paint, and
 #: import nothing
 FUNCTIONS = ("dgbench.data.datasets.", "dgbench.data.transforms.")
@@ -45,7 +54,7 @@ _PATH = re.compile(rf"\b(?:{'|'.join(CODE_KEYS)}): *(\w+(?:\.\w+)+)")
 
 
 def named(content: Any) -> Any:
-    """Replace the import paths of dgbench's own classes by their names, anywhere in plain values."""
+    """Replace import paths of dgbench's own classes by their names, anywhere in plain values."""
     return _replaced(content, class_name)
 
 
@@ -64,17 +73,19 @@ def user_code(content: Any) -> dict[str, str]:
 
 
 def present_paths(content: Any) -> Any:
-    """Replace import paths of an earlier version, as a run folder may hold them, by those of today."""
+    """Replace import paths of an earlier version, which run folders may hold, by today's."""
     return _replaced(content, present_path)
 
 
 def _replaced(content: Any, replace: Callable[[Any], Any]) -> Any:
-    if isinstance(content, Mapping):
-        return {
-            key: replace(item) if key in CODE_KEYS else _replaced(item, replace)
-            for key, item in content.items()
-        }
-    return [_replaced(item, replace) for item in content] if isinstance(content, list) else content
+    if isinstance(content, list):
+        return [_replaced(item, replace) for item in content]
+    if not isinstance(content, Mapping):
+        return content
+    replaced = {}
+    for key, item in content.items():
+        replaced[key] = replace(item) if key in CODE_KEYS else _replaced(item, replace)
+    return replaced
 
 
 def present_path(path: Any) -> Any:
@@ -83,11 +94,11 @@ def present_path(path: Any) -> Any:
     """
     if not isinstance(path, str) or not path.startswith("dgbench.") or path in _registered("**"):
         return path
-    name, ours = (
-        _last_name(path),
-        (present for present in _registered("**") if present.startswith("dgbench.")),
-    )
-    return next((present for present in ours if _last_name(present) == name), path)
+    name = _last_name(path)
+    for present in _registered("**"):
+        if present.startswith("dgbench.") and _last_name(present) == name:
+            return present
+    return path
 
 
 def raised_at(error: BaseException) -> str:

@@ -189,7 +189,8 @@ class _Template:
     def of(self, keys: Sequence[str]) -> _Template:
         """Copy the template, before any values are set, for values of these keys in this order."""
         template = copy(self)
-        template.config, template.contents = deepcopy(self.config), dict(self.contents)
+        template.config = deepcopy(self.config)
+        template.contents = dict(self.contents)
         template.nested = any(
             f"{key}.".startswith(f"{parent}.") for key, parent in permutations(keys, 2)
         )
@@ -216,12 +217,13 @@ class _Template:
 
     def _resolve(self, changed: set[str]) -> None:
         """Resolve the contents under these top-level keys, and under those that refer to them."""
-        while more := {
-            top
-            for top, text in self.interpolated.items()
-            if top not in changed and _refers(text, changed)
-        }:
-            changed |= more
+        grown = True
+        while grown:
+            grown = False
+            for top, text in self.interpolated.items():
+                if top not in changed and _refers(text, changed):
+                    changed.add(top)
+                    grown = True
         for top in changed:
             self.contents[top] = self._shared(Content.of(resolved(self.config, top)))
 
@@ -250,8 +252,11 @@ def _refers(text: str, tops: Iterable[str]) -> bool:
     """Return whether interpolations may name one of these keys, as any one may that is itself made
     from values.
     """
-    names = [part.partition("}")[0].rstrip() for part in text.split("${")[1:]]
-    return any(not name or name.endswith(":") or any(top in name for top in tops) for name in names)
+    for part in text.split("${")[1:]:
+        name = part.partition("}")[0].rstrip()
+        if not name or name.endswith(":") or any(top in name for top in tops):
+            return True
+    return False
 
 
 def _is_plain(value: Any) -> bool:

@@ -31,9 +31,11 @@ class Cost:
         Features that are kept are computed once for a study. Images that are not here are counted
         as published, in environments of equal size.
         """
-        trainer, images = study.config["trainer"], _images(study)
+        trainer = study.config["trainer"]
+        images = _images(study)
         evaluations = -(-trainer["steps"] // trainer["eval_every"])
-        flops, minibatches = self.kept * sum(sum(counts.values()) for counts in images.values()), 0
+        flops = self.kept * sum(sum(counts.values()) for counts in images.values())
+        minibatches = 0
         for fold in study.folds:
             trained = sum(images[env]["train"] for env in fold.training)
             scored = sum(
@@ -51,8 +53,10 @@ def _images(study: PlannedStudy) -> Counts:
     """Count the images of each environment by subset; where they are not here, from their published
     number.
     """
-    info, dataset = study.info, study.config["dataset"]
-    published, share = dataset.get("published") or {}, dataset.get("val_fraction", 0)
+    info = study.info
+    dataset = study.config["dataset"]
+    published = dataset.get("published") or {}
+    share = dataset.get("val_fraction", 0)
     n = published.get("images", 0) // len(info.given)
     subsets = {"train": round(n * (1 - share)), "val": round(n * share), "test": 0}
     return info.counts or dict.fromkeys(info.given, subsets)

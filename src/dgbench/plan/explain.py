@@ -41,43 +41,66 @@ LEFT_KEYS = {
 
 
 def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -> str:
-    """Explain an error in one line that names the fix; what was typed decides which keys there are."""
+    """Explain an error in one line that names the fix.
+
+    Args:
+        error: whatever was raised.
+        config_name: of the command, ``train`` or ``report``.
+        words: what was typed, which decides which keys there are.
+    """
     if isinstance(error, HydraException) and isinstance(error.__cause__, DgbenchError):
         error = error.__cause__  # raised where Hydra makes an object
     if isinstance(error, DgbenchError) or is_out_of_memory(error):
         return reason_of(error, less_memory(config_name))
-    if isinstance(error, OSError) and not isinstance(
-        error, HydraException
-    ):  # some of Hydra's are both
-        fault = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return f"{fault}; free some space and start the same command again"
-        return f"{fault}; name a folder you may write with {_key_of(str(error.filename), words)}"
+    if isinstance(error, (HydraException, OmegaConfBaseException)):  # some are an OSError, too
+        override = getattr(error, "override", None)
+        if override:
+            return _unreadable(str(override), str(error), config_name)
+        return _of_composing(error, config_name, words)
+    if isinstance(error, OSError):
+        return _of_files(error, words)
     if isinstance(error, ValueError) and "Config group override must be" in str(error):
         return (
             "a group of conf/ is set to no name of a file; write e.g. dataset=sr_cmnist, "
             "see docs/reference/configuration.md"
         )
-    if not isinstance(error, (HydraException, OmegaConfBaseException)):
-        return f"{reason_of(error)}; HYDRA_FULL_ERROR=1 shows where"
-    text = str(error)
-    override = getattr(error, "override", None)
-    if override and (meant := _meant(str(override), config_name)):
+    return f"{reason_of(error)}; HYDRA_FULL_ERROR=1 shows where"
+
+
+def _of_files(error: OSError, words: Sequence[str]) -> str:
+    """Explain an error of a file or folder."""
+    fault = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{fault}; free some space and start the same command again"
+    return f"{fault}; name a folder you may write with {_key_of(str(error.filename), words)}"
+
+
+def _unreadable(override: str, text: str, config_name: str) -> str:
+    """Explain an override that Hydra cannot parse, from what it says of it."""
+    meant = _meant(override, config_name)
+    if meant:
         return f"{override} names no key; did you mean {meant}?"
-    if override:
-        reason = text.splitlines()[0].removesuffix(
-            " See https://hydra.cc/docs/1.2/advanced/override_grammar/basic for details"
-        )
-        return (
-            f"{override} cannot be read: {reason}; write KEY=VALUE, and quote it for the shell, "
-            f"e.g. 'KEY=[1,2]'{_as_text(str(override))}"
-        )
+    reason = text.splitlines()[0].removesuffix(
+        " See https://hydra.cc/docs/1.2/advanced/override_grammar/basic for details"
+    )
+    return (
+        f"{override} cannot be read: {reason}; write KEY=VALUE, and quote it for the shell, "
+        f"e.g. 'KEY=[1,2]'{_as_text(override)}"
+    )
+
+
+def _of_composing(
+    error: HydraException | OmegaConfBaseException, config_name: str, words: Sequence[str]
+) -> str:
+    """Explain an error of composing a configuration."""
+    text = str(error)
     typed_key = re.search(r"Could not override '([^']+)'", text)
     inner_key = str(getattr(error.__cause__, "full_key", None))
     if typed_key and inner_key.startswith(f"{typed_key[1]}."):  # of a mapping, and no file has it
         return unknown_key(inner_key, config_name, words)
     for pattern, say in _KNOWN:
-        if match := re.search(pattern, text):
+        match = re.search(pattern, text)
+        if match:
             return say(*match.groups(), config_name, words)
     full_key = getattr(error, "full_key", None)
     prefix = f"{full_key}: " if full_key else ""
@@ -90,7 +113,7 @@ def less_memory(config_name: str) -> str:
 
 
 def _key_of(file: str, words: Sequence[str]) -> str:
-    """Find the typed key whose value is a folder above a file; ``paths.output_dir`` where none is."""
+    """Find the typed key whose value is a folder above a file, ``paths.output_dir`` by default."""
     typed = (word.partition("=") for word in words)
     return next(
         (key for key, _, place in typed if place and Path(file).is_relative_to(place)),
@@ -327,13 +350,12 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
         group, _, names = word.lstrip("+").partition("=")
         if group not in (*groups(root), LAUNCHER):  # of another command
             continue
-        if chosen := [name for name in names.split(",") if name in options(group)]:
-            lacking = [
-                name
-                for name in chosen
-                if key.partition(".")[2] not in keys_of_file(CONF / group / f"{name}.yaml")
-            ]
-            # of a sweep over several, one that has no such key
+        chosen = [name for name in names.split(",") if name in options(group)]
+        lacking = []  # of a sweep over several, those that have no such key
+        for name in chosen:
+            if key.partition(".")[2] not in keys_of_file(CONF / group / f"{name}.yaml"):
+                lacking.append(name)
+        if chosen:
             choices[group] = (lacking or chosen)[0]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):

@@ -154,7 +154,7 @@ class LeaveOneOut(Protocol):
                 f"{len(given)}; give more"
             )
         planned = [
-            Fold(str(i), tuple(e for e in given if e != out), (out,)) for i, out in enumerate(given)
+            Fold(str(i), _others(given, held_out), (held_out,)) for i, held_out in enumerate(given)
         ]
         return [*planned, Fold(FULL, tuple(given), ())]
 
@@ -170,20 +170,24 @@ class SingleSource(Protocol):
                 "single-source needs at least 2 given environments, here are "
                 f"{len(given)}; give more"
             )
-        return [
-            Fold(str(i), (source,), tuple(e for e in given if e != source))
-            for i, source in enumerate(given)
-        ]
+        return [Fold(str(i), (source,), _others(given, source)) for i, source in enumerate(given)]
+
+
+def _others(given: Sequence[str], env: str) -> tuple[str, ...]:
+    """List the given environments but one."""
+    return tuple(other for other in given if other != env)
 
 
 def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
-    """List the tested environments of fold 0, 1, ... of a study, from the identity of any row; None
-    where not known.
+    """List the tested environments of fold 0, 1, ... of a study, or return None if not known.
+
+    Args:
+        identity: of any row of the study.
     """
     given = list(identity["given"])
     usual: dict[str, list[list[str]]] = {
         LOO: [[env] for env in given],
-        SINGLE_SOURCE: [[e for e in given if e != source] for source in given],
+        SINGLE_SOURCE: [list(_others(given, source)) for source in given],
     }
     folds: list[list[str]] | None = identity.get("folds")
     return folds or usual.get(identity["protocol"])

@@ -94,7 +94,8 @@ def checked(name: str, value: Any, entry: DeclaredHparam) -> Any:
     """
     allowed = entry.range or ("" if isinstance(entry.default, (str, bool)) else "number")
     meaning = f" ({entry.help})" if entry.help else ""
-    if options := _options(allowed):
+    options = _options(allowed)
+    if options:
         written = str(value).lower() if isinstance(value, bool) else str(value)
         if written not in options:
             raise ConfigError(
@@ -229,22 +230,18 @@ def resolve(
     chosen = chosen or {}
     _check_option("dataset.image_kind", kind, KINDS)
     _check_option("hparams.space", space, list(shared["search"]))
-    entries = {
-        name: entry_of(declared, name)
-        for name, declared in {**shared["hparams"], **algorithm["hparams"]}.items()
-    }
+    declarations = {**shared["hparams"], **algorithm["hparams"]}
+    entries = {name: entry_of(declared, name) for name, declared in declarations.items()}
     values = _for_kind({name: entry.default for name, entry in entries.items()}, kind, dataset)
     for name in sorted(set(algorithm["search"].get(space) or {}) - set(values)):
         raise ConfigError(
             f"algorithm.search.{space}.{name} has no default; add it to algorithm.hparams"
         )
     if number:
-        searched = [owner["search"].get(space) or {} for owner in (shared, algorithm)]
-        common, special = (_for_kind(distributions, kind, dataset) for distributions in searched)
-        drawn = [
-            *common.items(),
-            *((name, dist) for name, dist in special.items() if common.get(name) != dist),
-        ]
+        common = _for_kind(shared["search"].get(space) or {}, kind, dataset)
+        special = _for_kind(algorithm["search"].get(space) or {}, kind, dataset)
+        drawn = list(common.items())
+        drawn += [(name, dist) for name, dist in special.items() if common.get(name) != dist]
         base: Callable[[int, int], int] = _BASES.get(space, seed_hash)
         generator = RNGS[rng](base(number, trial))
         values |= {name: _sample(name, dist, generator(name)) for name, dist in drawn}
@@ -296,16 +293,17 @@ def _check_option(label: str, value: Any, options: Sequence[str]) -> None:
 
 
 def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
-    """Say why a study would not try its method: phases after its last step, losses of features that
-    are frozen.
+    """Describe why a study would not try its method: late phases, losses of frozen features.
 
     Args:
         config: the resolved configuration, plain values by top-level key.
         values: resolved hyperparameters.
     """
-    declared, steps = config["algorithm"].get("hparams") or {}, config["trainer"]["steps"]
+    declared = config["algorithm"].get("hparams") or {}
+    steps = config["trainer"]["steps"]
     entries = {name: entry_of(entry, name) for name, entry in declared.items() if values.get(name)}
-    if late := [name for name, entry in entries.items() if entry.phase and values[name] >= steps]:
+    late = [name for name, entry in entries.items() if entry.phase and values[name] >= steps]
+    if late:
         named = " and ".join(f"hparams.{name}={values[name]:g}" for name in late)
         yield (
             f"{named}: the second phase would begin after the last of {steps} steps, so the "
@@ -339,8 +337,8 @@ def hyperparameters(
     """Resolve every hyperparameter that a study reads; :func:`resolve` says which value wins.
 
     A drawn batch size that no minibatch of this dataset can have becomes the largest one that can:
-        DomainBed's loader
-    would wait for such a minibatch without end. A batch size that was chosen is refused instead.
+    DomainBed's loader would wait for such a minibatch without end. A batch size that was chosen is
+    refused instead.
 
     Args:
         config: the resolved configuration, plain values by top-level key.
@@ -352,8 +350,10 @@ def hyperparameters(
     Raises:
         ConfigError: as :func:`resolve`, or a batch size that cannot be had.
     """
-    asked, algorithm = config["hparams"], config["algorithm"]
-    declared, read = algorithm.get("hparams") or {}, algorithm.get("shared", SHARED)
+    asked = config["hparams"]
+    algorithm = config["algorithm"]
+    declared = algorithm.get("hparams") or {}
+    read = algorithm.get("shared", SHARED)
     # a shared one that this algorithm does not read is chosen for the others of a sweep
     typed = {
         key: value

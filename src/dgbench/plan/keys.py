@@ -14,7 +14,7 @@ from dgbench.configuration import CONF
 
 
 def owners_of(group: str, sub: str) -> list[str]:
-    """List the choices that bring a key of this group along, as ``backbone=mlp`` brings ``width``."""
+    """List the choices that have a key of this group, as ``backbone=mlp`` has ``width``."""
     return [
         f"{file.parent.name}={file.stem}"
         for file in sorted(CONF.glob("*/*.yaml"))

@@ -25,7 +25,8 @@ def check_labels(config: Mapping[str, Any], trainer: TrainerSettings) -> None:
     Raises:
         ConfigError: the first one, with its keys and what to write instead.
     """
-    name, objective = config["algorithm"]["name"], config["algorithm"]["objective"]
+    name = config["algorithm"]["name"]
+    objective = config["algorithm"]["objective"]
     if (CONF / "algorithm" / f"{name}.yaml").is_file() and class_name(objective) != name:
         raise ConfigError(
             f"algorithm.objective={objective} is not what rows would call it, "
@@ -41,20 +42,15 @@ def check_labels(config: Mapping[str, Any], trainer: TrainerSettings) -> None:
 
 
 def _check_tuning(tuning: Mapping[str, Any], steps: int) -> None:
-    name, frozen, head_steps = (
-        tuning["name"],
-        tuning.get("freeze_stages", 0),
-        tuning.get("head_steps", 0),
-    )
-    true = (
-        "lp"
-        if frozen == "all"
-        else f"freeze{frozen}"
-        if frozen
-        else "lp_ft"
-        if head_steps
-        else "ft"
-    )
+    name = tuning["name"]
+    frozen = tuning.get("freeze_stages", 0)
+    head_steps = tuning.get("head_steps", 0)
+    if frozen == "all":
+        true = "lp"
+    elif frozen:
+        true = f"freeze{frozen}"
+    else:
+        true = "lp_ft" if head_steps else "ft"
     if name != true and re.fullmatch(r"ft|lp|lp_ft|freeze\d+", name):
         raise ConfigError(
             f"tuning.name={name} is not what tuning.freeze_stages={frozen} with "
@@ -69,7 +65,8 @@ def _check_tuning(tuning: Mapping[str, Any], steps: int) -> None:
 
 
 def _check_averaging(rule: Mapping[str, Any], trainer: TrainerSettings) -> None:
-    first, evaluations = rule.get("start", 0), -(-trainer.steps // trainer.eval_every)
+    first = rule.get("start", 0)
+    evaluations = -(-trainer.steps // trainer.eval_every)
     if rule.get("flavor") == "parameters":
         first += 1  # at the start itself it counts the weights of one step twice
     if trainer.steps < first:

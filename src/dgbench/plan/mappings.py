@@ -43,7 +43,7 @@ def takes_new_keys(key: str, value: str) -> bool:
 
 
 def bare_keys(value: str) -> str:
-    """Write ``{"0": zero}`` as ``{0: zero}``: quoted keys as Hydra reads them, other signs escaped."""
+    """Write ``{"0": zero}`` as ``{0: zero}``: keys as Hydra reads them, other signs escaped."""
     return _QUOTED.sub(_bare_key, value) if is_mapping(value) else value
 
 

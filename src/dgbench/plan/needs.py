@@ -52,7 +52,7 @@ def default_of(target: str) -> Met:
 
 
 def where(target: str, test: Callable[[Any], bool] = bool) -> Met:
-    """Make the condition that another key's value is of a kind; it is None where there is no key."""
+    """Make the condition that another key's value is of a kind; a missing one is None."""
     return lambda _, config, __: test(value_at(config, target))
 
 
@@ -83,7 +83,8 @@ def _is_logged(_: str, config: Config, __: Dataset) -> bool:
 
 
 def _reads_shared(key: str, config: Config, _: Dataset) -> bool:
-    name, algorithm = key.removeprefix("hparams."), config["algorithm"]
+    name = key.removeprefix("hparams.")
+    algorithm = config["algorithm"]
     declared = algorithm.get("hparams") or {}
     shared: Sequence[str] = algorithm.get("shared", SHARED)
     return name in declared or name in shared
@@ -105,7 +106,8 @@ def _takes_published(_: str, config: Config, __: Dataset) -> bool:
 
 
 def _holds_data(_: str, config: Config, __: Dataset) -> bool:
-    folder, dataset = config["paths"]["data_dir"], config["dataset"]
+    folder = config["paths"]["data_dir"]
+    dataset = config["dataset"]
     if dataset.get("base") == "digits":  # of a package
         return False
     return any(str(dataset.get(key) or "").startswith(str(folder)) for key in ("root", "data_dir"))

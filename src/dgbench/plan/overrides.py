@@ -86,7 +86,7 @@ def quoted(text: str) -> str:
 
 
 def override(key: str, text: str) -> str:
-    """Write an override that sets a key to a text, such as a path, whatever signs the text holds."""
+    """Write an override that sets a key to a text, such as a path, whatever signs it holds."""
     plain = f"{key}={text}"
     return plain if _value_of(plain) == text else f"{key}={quoted(text)}"
 
@@ -100,7 +100,7 @@ def list_override(key: str, texts: Sequence[str]) -> str:
 
 
 def _value_of(word: str) -> Any:
-    """Parse the value of an override that a user types; None where it is none, or means several."""
+    """Parse the value of an override; return None if it cannot be read, or means several."""
     try:
         parsed = _parser().parse_override(readable(word))
     except HydraException:
@@ -112,11 +112,10 @@ def _texts(value: str) -> Iterator[str]:
     if value.startswith("[") and value.endswith("]"):
         entries = value[1:-1].split(",")
         if not any(_STRUCTURE.search(entry) for entry in entries):
-            yield (
-                "["
-                + ",".join(entry if _reads(f"k={entry}") else quoted(entry) for entry in entries)
-                + "]"
-            )
+            readable_entries = []
+            for entry in entries:
+                readable_entries.append(entry if _reads(f"k={entry}") else quoted(entry))
+            yield f"[{','.join(readable_entries)}]"
         return
     # ${oc.decode:${oc.env:STEPS}}
     nested = value.startswith("${") and value.count("${") == value.count("}")
@@ -189,7 +188,10 @@ def open_keys(words: Sequence[str], command: str = "train") -> list[str]:
     Raises:
         ConfigError: an address that a key had once.
     """
-    return [word if word.startswith("-") else _open(word, command) for word in words]
+    opened = []
+    for word in words:
+        opened.append(word if word.startswith("-") else _open(word, command))
+    return opened
 
 
 def _open(word: str, command: str) -> str:
@@ -218,7 +220,8 @@ def _open(word: str, command: str) -> str:
 
 def _check_word(word: str, key: str) -> None:
     """Refuse a word that Hydra would take for something else, or answer with an obscure error."""
-    value, choices = word.partition("=")[2], options(key)
+    value = word.partition("=")[2]
+    choices = options(key)
     left = LEFT.get(key) or LEFT.get(word.lstrip("+"))
     if left:
         raise ConfigError(f"{word} is of an earlier version: {left}")

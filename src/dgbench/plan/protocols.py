@@ -145,10 +145,11 @@ class TargetOracle(Grouped):
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         groups = self.grouped(given)
-        return [
-            Fold(str(i), group, tuple(env for env in given if env not in group), groups)
-            for i, group in enumerate(groups)
-        ]
+        folds = []
+        for i, group in enumerate(groups):
+            others = tuple(env for env in given if env not in group)
+            folds.append(Fold(str(i), group, others, groups))
+        return folds
 
 
 def _checked(key: str, typed: Sequence[Any], given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -158,7 +159,8 @@ def _checked(key: str, typed: Sequence[Any], given: Sequence[str]) -> tuple[tupl
         names = environments(key, group, given)
         if not names:
             raise ConfigError(f"{key} holds an empty group; name at least one environment in it")
-        if twice := sorted(assigned & set(names)):
+        twice = sorted(assigned & set(names))
+        if twice:
             raise ConfigError(f"{key} has {twice[0]} in two groups; an environment is tested once")
         assigned |= set(names)
         groups.append(tuple(env for env in given if env in names))
@@ -288,7 +290,8 @@ class Flexible(Protocol):
                 "protocol=flexible needs the number of classes; use a dataset that has it"
             )
         if self.setting == "random":
-            needed, n_given = self.dominant + self.minor + self.test, len(given)
+            needed = self.dominant + self.minor + self.test
+            n_given = len(given)
             if needed > n_given:
                 raise ConfigError(
                     f"protocol.dominant + minor + test = {needed} is more than the {n_given} "

@@ -58,7 +58,8 @@ class Scheme(Checked):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        draws, trials = (n if isinstance(n, int) else len(n) for n in (self.draws, self.trials))
+        draws = self.draws if isinstance(self.draws, int) else len(self.draws)
+        trials = self.trials if isinstance(self.trials, int) else len(self.trials)
         if draws * trials > MOST_STUDIES:
             raise ConfigError(
                 f"hparams.scheme.draws={shown(self.draws)} makes {draws * trials:,} studies, and "
@@ -88,27 +89,21 @@ class Scheme(Checked):
         """List what each study of the search sets, trial by trial, from the values of the keys that
         vary.
         """
-        return [
-            {
-                "hparams.draw": draw,
-                "hparams.trial": trial,
-                **{key: base[key] + trial for key in self.varies},
-            }
-            for trial in _numbers(self.trials)
-            for draw in _numbers(self.draws)
-        ]
+        settings = []
+        for trial in _numbers(self.trials):
+            varied = {key: base[key] + trial for key in self.varies}
+            for draw in _numbers(self.draws):
+                settings.append({"hparams.draw": draw, "hparams.trial": trial, **varied})
+        return settings
 
     def again(self, base: Mapping[str, int], draw: int) -> list[Settings]:
         """List the settings of the studies that train the chosen draw with more seeds."""
         trial = _numbers(self.trials)[0]
-        return [
-            {
-                "hparams.draw": draw,
-                "hparams.trial": trial,
-                **{key: base[key] + trial + n for key in self.varies},
-            }
-            for n in range(1, self.repeats + 1)
-        ]
+        settings = []
+        for n in range(1, self.repeats + 1):
+            varied = {key: base[key] + trial + n for key in self.varies}
+            settings.append({"hparams.draw": draw, "hparams.trial": trial, **varied})
+        return settings
 
 
 class Halving(Scheme):
@@ -132,7 +127,7 @@ class Halving(Scheme):
     ]
 
     @model_validator(mode="after")
-    def _honest(self) -> Self:
+    def _chosen_fairly(self) -> Self:
         if self.repeats:
             raise ConfigError(
                 f"hparams.scheme.repeats={self.repeats} needs all draws; take "
@@ -166,12 +161,13 @@ class Halving(Scheme):
             )
         # earlier ones would end at the first step, too
         rungs = min(self.rungs - 1, steps.bit_length())
-        parts = (-(-steps // self.reduction**n) for n in range(rungs, 0, -1))
-        return [
-            end
-            for end in dict.fromkeys(-(-part // interval) * interval for part in parts)
-            if end < steps
-        ]
+        ends: dict[int, None] = {}
+        for n in range(rungs, 0, -1):
+            part = -(-steps // self.reduction**n)
+            end = -(-part // interval) * interval  # the next evaluation
+            if end < steps:
+                ends[end] = None
+        return list(ends)
 
     def going_on(self, draws: int) -> int:
         """Return how many of the ``draws`` draws of a rung train on."""
@@ -179,10 +175,14 @@ class Halving(Scheme):
 
     def share(self, steps: int, interval: int) -> float:
         """Compute the fraction of the steps of a search without rungs that this one trains."""
-        draws = n = len(_numbers(self.draws))
-        trained, before = 0, 0
+        draws = len(_numbers(self.draws))
+        training = draws
+        trained = 0  # steps of all draws
+        before = 0
         for end in [*self.ends(steps, interval), steps]:
-            trained, before, n = trained + n * (end - before), end, self.going_on(n)
+            trained += training * (end - before)
+            before = end
+            training = self.going_on(training)
         return trained / (draws * steps)
 
 

@@ -39,9 +39,10 @@ from dgbench.validation import (
 )
 
 Name = Annotated[
-    NonBlank, Predicate(lambda name: not printable_text(name)),
+    NonBlank,
+    Predicate(lambda name: not printable_text(name)),
     Refusal("is no name", "give some printable text, rows and folders carry it"),
-]  # fmt: skip
+]
 #: of what a folder or a file is named after
 FileName = Annotated[
     Annotated[Name, Predicate(lambda name: not re.search(r"[/\\]|^\.", name))],
@@ -76,7 +77,7 @@ class TrainerSettings(Checked):
     accumulate: Count1 = 1
     environments_per_step: Annotated[
         AtLeast1 | None, Refusal("is not an integer >= 1", "give one, or null for all")
-    ] = None  # fmt: skip
+    ] = None
     small_environments: Literal["refuse", "repeat"] = "refuse"
     eval_every: Count1 = 500
     eval_subsets: Annotated[
@@ -157,13 +158,32 @@ class TrainerSettings(Checked):
 
 #: settings that change numbers; the others say where and how the same numbers are computed
 COUNTING = (
-    "steps", "schedule", "warmup_steps", "gradient_clip", "accumulate", "eval_every", "eval_subsets", "eval_test",
-    "eval_batch_size", "devices", "precision", "matmul", "environments_per_step", "small_environments",
-)  # fmt: skip
+    "steps",
+    "schedule",
+    "warmup_steps",
+    "gradient_clip",
+    "accumulate",
+    "eval_every",
+    "eval_subsets",
+    "eval_test",
+    "eval_batch_size",
+    "devices",
+    "precision",
+    "matmul",
+    "environments_per_step",
+    "small_environments",
+)
 RECORDED = {
-    "schedule", "warmup_steps", "gradient_clip", "accumulate", "devices", "precision", "matmul",
-    "environments_per_step", "small_environments",
-}  # fmt: skip
+    "schedule",
+    "warmup_steps",
+    "gradient_clip",
+    "accumulate",
+    "devices",
+    "precision",
+    "matmul",
+    "environments_per_step",
+    "small_environments",
+}
 
 
 class TuningSettings(Checked):
@@ -174,7 +194,7 @@ class TuningSettings(Checked):
     name: FileName = "ft"
     freeze_stages: Annotated[
         AtLeast0 | Literal["all"], Refusal("is no number of stages", "give 1, 2, ... or all")
-    ] = 0  # fmt: skip
+    ] = 0
     cache_features: Switch = False
     cache_gb: Annotated[Positive, Refusal("is not a number > 0", "give one, in gigabytes")] = 4.0
     cache_dir: Annotated[
@@ -185,7 +205,7 @@ class TuningSettings(Checked):
     ] = 0
     head_lr: Annotated[
         Positive | None, Refusal("is not a number > 0", "give one, or null for the algorithm's lr")
-    ] = None  # fmt: skip
+    ] = None
     layer_decay: Annotated[
         Annotated[Positive, Field(le=1)] | None,
         Refusal("is not in (0, 1]", "give e.g. 0.65, or null for none"),
@@ -251,8 +271,9 @@ class AlgorithmKeys(Named):
         NonBlank, Refusal("is no class", "give the import path of an Algorithm")
     ] = "class"
     shared: Annotated[
-        list[NonBlank], Refusal("is no list of names", "name the shared hyperparameters that are read")
-    ] = Field([])  # fmt: skip
+        list[NonBlank],
+        Refusal("is no list of names", "name the shared hyperparameters that are read"),
+    ] = Field([])
     hparams: dict[str, Any] | None = None
     search: dict[str, Any] | None = None
 
@@ -263,7 +284,7 @@ class Backbone(Named):
     norm: Norm = "train"
     projection: Annotated[
         AtLeast1 | None, Refusal("is not an integer >= 1", "give one, 512 is CLIP's, or null")
-    ] = None  # fmt: skip
+    ] = None
     unit_length: Switch = False
     hparams: dict[str, str] | None = None
 
@@ -280,8 +301,9 @@ class Head(Named):
         ),
     ] = Field(["{}"])
     class_names: Annotated[
-        Mapping[str | int, str], Refusal("is no mapping of names by class", "write e.g. {dog: puppy}")
-    ] = Field({})  # fmt: skip
+        Mapping[str | int, str],
+        Refusal("is no mapping of names by class", "write e.g. {dog: puppy}"),
+    ] = Field({})
     scale: Annotated[
         Positive | None, Refusal("is not a number > 0", "give one, or null for the encoder's own")
     ] = None
@@ -373,11 +395,11 @@ class Card(Keys):
     name: Name
     utilization: Annotated[
         Annotated[Positive, Field(le=1)], Refusal("is not in (0, 1]", "give a share, e.g. 0.37")
-    ]  # fmt: skip
+    ]
     tflops: Peaks
 
     def rate(self, trainer: TrainerSettings) -> float:
-        """Compute the operations per second that training with these settings is assumed to reach."""
+        """Compute the operations per second that such training is assumed to reach."""
         single = "single" if trainer.matmul == "highest" else "tf32"
         kind = {"32-true": single, "64-true": "double"}.get(trainer.precision, "half")
         peak: float = getattr(self.tflops, kind)
@@ -396,15 +418,17 @@ class Logger(Open):
     """Keys of ``conf/logger``."""
 
     target: Annotated[
-        NonBlank | None, Field(alias="_target_"),
+        NonBlank | None,
+        Field(alias="_target_"),
         Refusal("is no class", "give the import path of a Lightning Logger, or null"),
-    ] = None  # fmt: skip
+    ] = None
     project: Annotated[
-        NonBlank | None, Refusal("is no name of a W&B project", "give one, or null for WANDB_PROJECT or dgbench")
-    ] = None  # fmt: skip
+        NonBlank | None,
+        Refusal("is no name of a W&B project", "give one, or null for WANDB_PROJECT or dgbench"),
+    ] = None
     entity: Annotated[
         NonBlank | None, Refusal("is no W&B user or team", "give one, or null for your default")
-    ] = None  # fmt: skip
+    ] = None
     mode: Annotated[
         Literal["online", "offline", "disabled"] | None,
         Refusal("is unknown", "choose online, offline, disabled or null"),
@@ -417,7 +441,7 @@ class Logger(Open):
     ] = None
     tags: Annotated[
         list[NonBlank] | None, Refusal("is no list of names", "write e.g. logger.tags=[first]")
-    ] = None  # fmt: skip
+    ] = None
 
 
 class Configuration(Keys):
@@ -434,7 +458,7 @@ class Configuration(Keys):
     wait: Switch = True
     grid: Annotated[
         Mapping[str, Any], Refusal("is no set of lists by key", "write e.g. grid.seed=[0,1,2]")
-    ] = Field({})  # fmt: skip
+    ] = Field({})
     sweep: Sweep | None = None
     card: Card | None = None
     trainer: TrainerSettings | None = None

@@ -46,18 +46,14 @@ T = TypeVar("T")
 MOST_REMEMBERED = 256  # sets of hyperparameters that are remembered
 MOST_SHOWN_WHOLE = 4  # more studies in one job than this get a line each
 #: what the studies of a command have in common
-SHARED_BY_STUDIES = HOW - {"paths"} | {
-    "grid",
-    "paths.output_dir",
-}
+SHARED_BY_STUDIES = (HOW - {"paths"}) | {"grid", "paths.output_dir"}
 
 
 def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Read the lists under ``grid``, by the key that each sets.
 
     An entry that is null, as one that is to be taken out of an experiment's grid, counts as not
-    there. Keys may have
-    dots: an experiment writes ``dataset.ratio``, the command line nests it.
+    there. Keys may have dots: an experiment writes ``dataset.ratio``, the command line nests it.
 
     Raises:
         ConfigError: an entry is no list, or sets how a command runs, not what it trains.
@@ -210,7 +206,7 @@ class Planner:
         return self._dataset(composed).info
 
     def key(self, composed: Composed) -> str:
-        """Make a key that is equal for configurations that plan the same runs over the same files."""
+        """Make a key, equal for configurations that plan the same runs over the same files."""
         return digest([composed.key, self._dataset(composed).info.content])
 
     def place(self, words: Sequence[str]) -> JobPlace:
@@ -338,9 +334,16 @@ def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesErr
         return error
     given = tuple(error.images)
     info = DatasetInfo(
-        name="", variant={}, base="", split_seed=0, given=given, everywhere=given, n_classes=0, image=(0,),
+        name="",
+        variant={},
+        base="",
+        split_seed=0,
+        given=given,
+        everywhere=given,
+        n_classes=0,
+        image=(0,),
         only_tested=error.only_tested,
-    )  # fmt: skip
+    )
     try:
         batch_size = hyperparameters(config, settings, 0, {})["batch_size"]
         folds = planned_folds(config["protocol"], info)
@@ -395,10 +398,8 @@ class Command:
         from hydra.types import RunMode
 
         hydra = HydraConfig.get()
-        sweeps, launcher = (
-            hydra.mode is RunMode.MULTIRUN,
-            hydra.runtime.choices.get("hydra/launcher", "basic"),
-        )
+        sweeps = hydra.mode is RunMode.MULTIRUN
+        launcher = hydra.runtime.choices.get("hydra/launcher", "basic")
         if not sweeps and launcher != "basic":
             raise ConfigError(
                 f"hydra/launcher={launcher} starts the jobs of a sweep; add -m, or leave it out"
@@ -454,9 +455,11 @@ def planned_studies(command: Command) -> list[PlannedStudy]:
         described(study.dataset, absent_ok=True, download=True) != study.info for study in datasets
     ):
         studies = list(replace(planner, download=True).studies(command.words))
-    return list(
-        {(study.folder, *(fold.name for fold in study.folds)): study for study in studies}.values()
-    )
+    distinct = {}
+    for study in studies:
+        names = tuple(fold.name for fold in study.folds)
+        distinct[study.folder, names] = study
+    return list(distinct.values())
 
 
 @dataclass(frozen=True)
@@ -472,13 +475,13 @@ class CommandEnd:
         Raises:
             RunsFailedError: something did.
         """
-        if self.failed:
-            tail = (
-                f" and of {len(self.failed) - MOST_SHOWN_WHOLE} more"
-                if len(self.failed) > MOST_SHOWN_WHOLE
-                else ""
-            )
-            raise RunsFailedError(
-                f"{'; '.join(self.failed[:MOST_SHOWN_WHOLE])}{tail} failed; see log.txt and status in its "
-                "folder, correct the cause and start the same command again"
-            )
+        if not self.failed:
+            return
+        named = "; ".join(self.failed[:MOST_SHOWN_WHOLE])
+        n_more = len(self.failed) - MOST_SHOWN_WHOLE
+        if n_more > 0:
+            named += f" and of {n_more} more"
+        raise RunsFailedError(
+            f"{named} failed; see log.txt and status in its folder, correct the cause and start "
+            "the same command again"
+        )

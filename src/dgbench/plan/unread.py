@@ -118,7 +118,8 @@ def keys_of(word: str) -> Iterator[str]:
     value = word.partition("=")[2]
     if word.startswith("~") or value in NOTHING:
         return
-    key, values = key_of(word), None
+    key = key_of(word)
+    values = None
     if is_mapping(value):
         with suppress(HydraException):
             values = OverridesParser.create().parse_override(word).value()
@@ -147,6 +148,17 @@ def no_dataset() -> DatasetInfo:
     raise AssertionError
 
 
+def _doubtful(words: Iterable[str], needs: Mapping[str, Need]) -> list[tuple[str, str, str]]:
+    """List the words that need something to be read, with the key and its entry in ``needs``."""
+    doubtful = []
+    for word in words:
+        for key in keys_of(word):
+            entry = longest(key, needs)
+            if entry:
+                doubtful.append((word, key, entry))
+    return doubtful
+
+
 def check_needs(
     words: Iterable[str],
     readings: Callable[[], Iterable[Reading]],
@@ -167,11 +179,11 @@ def check_needs(
     Raises:
         ConfigError: for the first one that would mislead.
     """
-    doubtful = [(word, key, longest(key, needs)) for word in words for key in keys_of(word)]
-    doubtful = [(word, key, entry) for word, key, entry in doubtful if entry]
+    doubtful = _doubtful(words, needs)
     if not doubtful:
         return
-    n, reads = 0, dict.fromkeys(doubtful, 0)
+    n = 0
+    reads = dict.fromkeys(doubtful, 0)
     for config, describe in readings():
         n += 1
         for word, key, entry in doubtful:

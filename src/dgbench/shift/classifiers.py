@@ -56,7 +56,9 @@ class TargetClassifier(ShiftClassifier):
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
-        n, m, hidden = cls.n_targets(sizes), sizes.n_features, hparams["hidden"]
+        n = cls.n_targets(sizes)
+        m = sizes.n_features
+        hidden = hparams["hidden"]
         return {
             "classifier": MLPSpec(m, n, hparams["width"], hidden + 1)
             if hidden

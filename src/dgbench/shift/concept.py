@@ -46,7 +46,8 @@ def concept(f_tr_on_p: Ints, f_te_on_p: Ints, f_tr_on_q: Ints, f_te_on_q: Ints) 
     Returns:
         ``l_tr``, ``l_te``: disagreement on p and on q; ``min``, ``max`` of both.
     """
-    l_tr, l_te = disagreement(f_tr_on_p, f_te_on_p), disagreement(f_tr_on_q, f_te_on_q)
+    l_tr = disagreement(f_tr_on_p, f_te_on_p)
+    l_te = disagreement(f_tr_on_q, f_te_on_q)
     return {"l_tr": l_tr, "l_te": l_te, "min": min(l_tr, l_te), "max": max(l_tr, l_te)}
 
 
@@ -133,7 +134,8 @@ class ConceptEstimator(Estimator):
         judged: np.ndarray,
         name: str,
     ) -> Fitting:
-        train, validation = [], []
+        train = []
+        validation = []
         for number, rows in enumerate(sides):
             kept, held_out = held_out_split(
                 sample.labels[rows], self.val_fraction, sample.rng("split", name, number)
@@ -148,16 +150,21 @@ class ConceptEstimator(Estimator):
         hparams = {"lr": self.lr, "weight_decay": self.weight_decay, "width": 0, "hidden": 0}
         batch = min(self.batch_size // len(sides) or 1, *(len(side.positions) for side in train))
         return Fitting(
-            Schedule(kind, hparams, self.steps, batch, self.look_every, chooses="loss"), sample.n_classes, tuple(train),
-            tuple(validation), sample.positions[judged], derive(sample.seed, "classifier", name),
-        )  # fmt: skip
+            Schedule(kind, hparams, self.steps, batch, self.look_every, chooses="loss"),
+            sample.n_classes,
+            tuple(train),
+            tuple(validation),
+            sample.positions[judged],
+            derive(sample.seed, "classifier", name),
+        )
 
     def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         _, judged = self._parts(sample)
         sides = sample.sides[judged]
         # (5, n): four of labels
         predictions = np.stack([classifier.outputs.argmax(1) for classifier in fitted])
-        on_p, on_q = predictions[:4, sides == 0], predictions[:4, sides == 1]
+        on_p = predictions[:4, sides == 0]
+        on_q = predictions[:4, sides == 1]
         accuracy = float(
             np.mean([(predictions[4, sides == side] == side).mean() for side in (0, 1)])
         )

@@ -31,14 +31,14 @@ CLASS_WEIGHTS: Mapping[str, Callable[[Floats], Floats]] = {
 }
 MIXTURE = "mixture"
 
-# what null pairs should show on average, of diversity and of correlation shift
-LEAST_NULL_MEAN, MOST_NULL_MEAN = (
-    0.005,
-    0.01,
-)
-LARGEST_THRESHOLDS = (1e-6, 1.0)  # ends of the ranges that are bisected, from 0: eps_div, eps_cor
-RISES_WITH_THRESHOLD = (True, False)  # whether the estimate rises with its threshold
-ROUNDS = 20
+# mean shift that calibrated thresholds leave to null pairs, of either kind
+LEAST_NULL_MEAN = 0.005
+MOST_NULL_MEAN = 0.01
+# of eps_div and eps_cor: the end of the range from 0 that is bisected, and whether the estimate
+# rises with its threshold
+LARGEST_THRESHOLDS = (1e-6, 1.0)
+RISES_WITH_THRESHOLD = (True, False)
+ROUNDS = 20  # of bisection
 
 
 class SingularError(ValueError):
@@ -220,17 +220,14 @@ def densities_at(
             "no class has enough images for a density of its features; use more images or "
             "density=separate"
         )
-    side_p, side_q = (
-        _Side(
-            None if density == MIXTURE else _whole(z, name),
-            [pair[side] for pair in fits.values()],
-            shares,
-        )
-        for side, (z, name) in enumerate([(z_p, "p"), (z_q, "q")])
-    )
+    whole_p = None if density == MIXTURE else _whole(z_p, "p")
+    whole_q = None if density == MIXTURE else _whole(z_q, "q")
+    side_p = _Side(whole_p, [fit_p for fit_p, _ in fits.values()], shares)
+    side_q = _Side(whole_q, [fit_q for _, fit_q in fits.values()], shares)
     log_proposal = None
     if grid is not None:
-        points, log_proposal = grid[0], np.log(grid[1])
+        points = grid[0]
+        log_proposal = np.log(grid[1])
     elif rng is None:
         raise ValueError(
             "a generator is needed to draw points, or points with the density that they were "
@@ -244,10 +241,8 @@ def densities_at(
         union = _whole(np.concatenate([z_p, z_q]), "p and q together")
         points = union.draw(n_points, rng)
         log_proposal = union.log_density(points)
-    (log_p, log_p_class), (log_q, log_q_class) = (
-        side_p.log_densities(points),
-        side_q.log_densities(points),
-    )
+    log_p, log_p_class = side_p.log_densities(points)
+    log_q, log_q_class = side_q.log_densities(points)
     if log_proposal is None:
         log_proposal = np.logaddexp(log_p, log_q) - math.log(2)
     return DensitiesAtPoints(
@@ -258,10 +253,9 @@ def densities_at(
 def _class_fits(
     z_p: Floats, y_p: Ints, z_q: Floats, y_q: Ints
 ) -> tuple[dict[int, tuple[GaussianKDE, GaussianKDE]], Ints]:
-    """Fit a density to every class in p and in q; list apart the classes that lack one on either
-    side.
-    """
-    fits, failed = {}, []
+    """Fit a density to every class in p and in q; list apart the classes that lack one of them."""
+    fits = {}
+    failed = []
     for label in np.union1d(y_p, y_q):
         try:
             fits[int(label)] = GaussianKDE(z_p[y_p == label]), GaussianKDE(z_q[y_q == label])
@@ -282,7 +276,7 @@ def _whole(z: Floats, name: str) -> GaussianKDE:
 
 @dataclass(frozen=True)
 class DensityShift:
-    """Shift between p and q, symmetric in them; integrals over drawn points may come out above 1."""
+    """Shift between p and q, symmetric in them; sums over drawn points may come out above 1."""
 
     div: float  #: diversity shift, definition 1
     cor: float  #: correlation shift, definition 1; NaN where no class has densities
@@ -309,11 +303,14 @@ def from_densities(d: DensitiesAtPoints, eps_div: float, eps_cor: float) -> Dens
         eps_div, eps_cor: the thresholds; unit of the densities.
     """
     with np.errstate(divide="ignore"):
-        log_div, log_cor = np.log(eps_div), np.log(eps_cor)  # -inf for 0: no point, every point
+        log_div = np.log(eps_div)  # -inf for 0: no point
+        log_cor = np.log(eps_cor)  # -inf for 0: every point
     lower = np.minimum(d.log_p, d.log_q)
-    in_s, in_t = lower < log_div, lower > log_cor
+    in_s = lower < log_div
+    in_t = lower > log_cor
     # in units of the proposal before any exponential: p itself may underflow
-    p, q = np.exp(d.log_p - d.log_proposal), np.exp(d.log_q - d.log_proposal)
+    p = np.exp(d.log_p - d.log_proposal)
+    q = np.exp(d.log_q - d.log_proposal)
     half_ratio = (d.log_q - d.log_p) / 2
     # outside T a ratio of densities may overflow, so those points are left out before the
     # exponential p(z | y) sqrt(q / p)
@@ -362,20 +359,19 @@ def calibrated_thresholds(nulls: Sequence[DensitiesAtPoints]) -> tuple[float, fl
         )
     ranges = [[0.0, largest] for largest in LARGEST_THRESHOLDS]
     for _ in range(ROUNDS):
-        eps_div, eps_cor = (sum(ends) / 2 for ends in ranges)
+        thresholds = [sum(ends) / 2 for ends in ranges]
+        eps_div, eps_cor = thresholds
         shifts = [from_densities(pair, eps_div, eps_cor) for pair in nulls]
-        means = (
-            np.mean([shift.div_plus for shift in shifts]),
-            np.mean([shift.cor_plus for shift in shifts]),
-        )
-        missed = [
-            k for k, mean in enumerate(means) if not LEAST_NULL_MEAN <= mean <= MOST_NULL_MEAN
-        ]
+        mean_div = np.mean([shift.div_plus for shift in shifts])
+        mean_cor = np.mean([shift.cor_plus for shift in shifts])
+        missed = False
+        for k, mean in enumerate((mean_div, mean_cor)):
+            if LEAST_NULL_MEAN <= mean <= MOST_NULL_MEAN:
+                continue
+            missed = True
+            too_low = bool(mean < LEAST_NULL_MEAN)
+            end = 0 if too_low == RISES_WITH_THRESHOLD[k] else 1
+            ranges[k][end] = thresholds[k]
         if not missed:
             break
-        for k in missed:
-            ranges[k][0 if bool(means[k] < LEAST_NULL_MEAN) == RISES_WITH_THRESHOLD[k] else 1] = (
-                eps_div,
-                eps_cor,
-            )[k]
     return eps_div, eps_cor

@@ -114,14 +114,15 @@ def mmd2_of_kernel(kernel: Floats, env: Ints) -> tuple[Floats, Floats]:
         env: (R, N) side of each point, 0 or 1.
     """
     first, second = ((env == side).astype(np.float64) for side in (0, 1))
-    sums_first, sums_second = first @ kernel, second @ kernel  # (R, N)
-    n, m = first.sum(axis=1), second.sum(axis=1)
+    sums_first = first @ kernel  # (R, N)
+    sums_second = second @ kernel
+    n = first.sum(axis=1)
+    m = second.sum(axis=1)
     between = 2 * (sums_first * second).sum(axis=1) / (n * m)
-    within_first, within_second = (
-        (sums_first * first).sum(axis=1),
-        (sums_second * second).sum(axis=1),
-    )
-    same_first, same_second = first @ kernel.diagonal(), second @ kernel.diagonal()
+    within_first = (sums_first * first).sum(axis=1)
+    within_second = (sums_second * second).sum(axis=1)
+    same_first = first @ kernel.diagonal()
+    same_second = second @ kernel.diagonal()
     biased = within_first / n**2 + within_second / m**2 - between
     unbiased = (
         (within_first - same_first) / (n * (n - 1))
@@ -143,10 +144,8 @@ def ni(a: Floats, b: Floats) -> float:
     """
     union = np.concatenate([a, b]).astype(np.float64)
     varying = np.ptp(union, axis=0) > 0
-    difference = (union[: len(a)].mean(axis=0) - union[len(a) :].mean(axis=0))[varying] / union.std(
-        axis=0
-    )[varying]
-    return float(np.linalg.norm(difference))
+    difference = union[: len(a)].mean(axis=0) - union[len(a) :].mean(axis=0)
+    return float(np.linalg.norm(difference[varying] / union.std(axis=0)[varying]))
 
 
 def ni_by_class(a: Floats, y_a: Ints, b: Floats, y_b: Ints) -> tuple[float, dict[int, float]]:
@@ -201,7 +200,8 @@ def frechet(a: Floats, b: Floats) -> float:
     Args:
         a, b: (n, d), (m, d), 2 or more of each.
     """
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    a = np.asarray(a, dtype=np.float64)
+    b = np.asarray(b, dtype=np.float64)
     return _squared_distance(
         a.mean(axis=0), _factor_of_samples(a), b.mean(axis=0), _factor_of_samples(b)
     )
@@ -277,14 +277,17 @@ class DistanceEstimator(Estimator):
         rows_p, rows_q = (
             rng.permutation(len(side))[: self.max_images] for side in (sample.p, sample.q)
         )
-        a, b = sample.features(sample.p)[rows_p], sample.features(sample.q)[rows_q]
-        y_a, y_b = sample.y_p[rows_p], sample.y_q[rows_q]
+        a = sample.features(sample.p)[rows_p]
+        b = sample.features(sample.q)[rows_q]
+        y_a = sample.y_p[rows_p]
+        y_b = sample.y_q[rows_q]
         union = np.concatenate([a, b])
         std = union.std(0)
         varies = std > 1e-12 * (1 + np.abs(union).max())
         a, b = ((side[:, varies] - union.mean(0)[varies]) / std[varies] for side in (a, b))
         sigma = median_distance(a, b)
-        kernel, sides = kernel_matrix(a, b, sigma), np.repeat([0, 1], [len(a), len(b)])
+        kernel = kernel_matrix(a, b, sigma)
+        sides = np.repeat([0, 1], [len(a), len(b)])
         biased, unbiased = (float(values[0]) for values in mmd2_of_kernel(kernel, sides[None]))
         if self.mean_over_widths:
             biased, unbiased = mmd2_mean_over_widths(a, b, sigma)
@@ -364,7 +367,8 @@ class FrechetEstimator(Estimator):
         return estimator
 
     def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
-        (mean, cov, n_reference), z = self._reference, sample.features(sample.q)
+        mean, cov, n_reference = self._reference
+        z = sample.features(sample.q)
         n = min(len(z), self._common)
         if n <= FEWEST_IMAGES:
             raise DataError(
@@ -399,7 +403,10 @@ def _reference(
         return *_moments(z), len(z)
     try:
         file = read_arrays(path)
-        network, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
+        network = str(file["features"])
+        mean = file["mean"]
+        cov = file["cov"]
+        n = int(file["n"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} holds no moments ({error}); it needs mean, cov, n and features"
@@ -413,11 +420,12 @@ def _reference(
 
 
 def _pictures_below(folder: Path) -> Iterator[Path]:
-    """Find the image files below a folder; links to folders are followed, each folder counts once."""
+    """Find the image files below a folder; links are followed, each folder counts once."""
     visited = set[str]()
     for place, folders, names in os.walk(folder, followlinks=True):
         folders.sort()
-        if (real := os.path.realpath(place)) in visited:
+        real = os.path.realpath(place)
+        if real in visited:
             folders.clear()
             continue
         visited.add(real)

@@ -57,7 +57,7 @@ class Schedule:
         return max(1, self.look_every // LOOKS_MORE)
 
     def looks(self, step: int) -> bool:
-        """Return whether the validation images are evaluated when training pauses after this step."""
+        """Return whether validation images are evaluated when training pauses after this step."""
         return step <= EARLY or step % self.look_every == 0 or step >= self.steps
 
     @property
@@ -144,7 +144,7 @@ class PairSample:
         return Labeled(self.positions[rows], self.labels[rows])
 
     def by_side(self, rows: np.ndarray) -> tuple[Labeled, Labeled]:
-        """Select some of the images, by their rows, and split them into those of p and those of q."""
+        """Select some images by their rows, and split them into those of p and those of q."""
         sides = self.sides[rows]
         return self.labeled(rows[sides == 0]), self.labeled(rows[sides == 1])
 

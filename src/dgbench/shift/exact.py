@@ -35,13 +35,12 @@ def exact_shift(p: Floats, q: Floats) -> dict[str, float]:
             raise ValueError(
                 f"probabilities that sum to 1 are needed, these sum to {np.sum(table)}"
             )
-    p_z, q_z = p.sum(axis=0), q.sum(axis=0)
+    p_z = p.sum(axis=0)
+    q_z = q.sum(axis=0)
     common = (p_z > 0) & (q_z > 0)
     root = np.sqrt(p_z * q_z)[common]
-    p_given, q_given = (
-        (p / np.where(p_z > 0, p_z, 1))[:, common],
-        (q / np.where(q_z > 0, q_z, 1))[:, common],
-    )
+    p_given = (p / np.where(p_z > 0, p_z, 1))[:, common]
+    q_given = (q / np.where(q_z > 0, q_z, 1))[:, common]
     roots_apart = np.square(np.sqrt(p_z) - np.sqrt(q_z))
     values = {
         "div": np.abs(p_z - q_z)[~common].sum() / 2,
@@ -98,12 +97,17 @@ def exact_values(
     noise = getattr(dataset, "label_noise", None)
     if noise is None or n_classes != 2:
         return {}
-    try:
-        pooled = [sum(float(e) * size(e) for e in side) / sum(map(size, side)) for side in sides]
-    except ValueError:  # environments that are no probabilities
-        return {}
-    exact, color_alone = (
-        exact_shift(*(colored_table(e, noise, shape) for e in pooled)) for shape in (True, False)
+    pooled = []
+    for side in sides:
+        try:
+            mean = sum(float(e) * size(e) for e in side) / sum(map(size, side))
+        except ValueError:  # environments that are no probabilities
+            return {}
+        pooled.append(mean)
+    e_p, e_q = pooled
+    exact = exact_shift(colored_table(e_p, noise), colored_table(e_q, noise))
+    color_alone = exact_shift(
+        colored_table(e_p, noise, shape=False), colored_table(e_q, noise, shape=False)
     )
     values = {name: exact[name] for name in ("div", "cor", "div_plus", "cor_plus")}
     return {**values, "cor_color_alone": color_alone["cor"]}

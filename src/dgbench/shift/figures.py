@@ -25,7 +25,8 @@ from dgbench.shift.tables import interval_words, nearest, other_features, points
 _MOST_NUMBERS = 12  # environments up to which cells of a matrix hold numbers
 _LETTERS = 16  # of a name that is shown
 _MARKERS = "osD^v"
-_MOST, _LEAST = 1.25, -0.1  #: what intervals may stretch the axes to
+_MOST = 1.25  #: what intervals may stretch the axes to
+_LEAST = -0.1
 
 _Place = tuple[float, float]
 _Pixels = NDArray[np.float64]
@@ -41,7 +42,8 @@ def shift_matrices(setting: ShiftSetting) -> list[Figure]:
     or more.
     """
     lines = [line for line in setting.lines if setting.axes and line.identity["pairs"] == "each"]
-    return [figure for line in lines if (figure := _matrix(setting, line))]
+    figures = [_matrix(setting, line) for line in lines]
+    return [figure for figure in figures if figure is not None]
 
 
 def _matrix(setting: ShiftSetting, line: ShiftLine) -> Figure | None:
@@ -54,11 +56,13 @@ def _matrix(setting: ShiftSetting, line: ShiftLine) -> Figure | None:
         for axis, name in enumerate(setting.axes or ()):
             estimate = line.value(name, pair=pair)
             if estimate and {p, q} <= set(envs):
-                row, column = envs.index(p), envs.index(q)
-                values[axis, row, column] = values[axis, column, row] = estimate.value
+                row = envs.index(p)
+                column = envs.index(q)
+                values[axis, row, column] = estimate.value
+                values[axis, column, row] = estimate.value
     name = f"shift_matrix_{setting.name}_{slug(line.title)}"
     side = 0.5 if len(envs) <= _MOST_NUMBERS else 6 / len(envs)
-    shown = [label_of(env if len(env) <= _LETTERS else f"{env[: _LETTERS - 1]}…") for env in envs]
+    shown = [label_of(_shortened(env)) for env in envs]
     letters = 0.085 * max(map(len, shown))
     with canvas(
         name, max(5.0, 0.6 + letters + 2.2 * side * len(envs)), 0.6 + letters + side * len(envs)
@@ -79,6 +83,10 @@ def _matrix(setting: ShiftSetting, line: ShiftLine) -> Figure | None:
         return finish(
             drawn, name, f"Every two environments of {line.title}, {setting.title}", caption
         )
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
 
 
 @dataclass(frozen=True)
@@ -115,13 +123,19 @@ def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figur
     """Draw a point per dataset with both intervals, pairs, null, and published points; None without
     a dataset.
     """
-    datasets = [point for line in setting.lines if (point := _point(line, setting.axes))]
+    datasets = []
+    for line in setting.lines:
+        point = _point(line, setting.axes)
+        if point is not None:
+            datasets.append(point)
     if not datasets:
         return None
-    name, printed = f"shift_plane_{setting.name}", points(source) if source else {}
+    name = f"shift_plane_{setting.name}"
+    printed = points(source) if source else {}
     with canvas(name, 6.4, 5.0) as drawn:
         axes = drawn.add_subplot()
-        labels, places = [], list(printed.values())
+        labels = []
+        places = list(printed.values())
         axes.plot(
             *_coordinates(places),
             linestyle="",
@@ -132,17 +146,13 @@ def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figur
             zorder=1,
         )
         for number, point in enumerate(datasets):
-            color, marker = (
-                COLORS[number % len(COLORS)],
-                _MARKERS[number // len(COLORS) % len(_MARKERS)],
-            )
-            _draw(axes, point, color, marker)
-            labels.append(
-                PointLabel(
-                    point.name, point.place, {"color": color, "fontsize": 10, "fontweight": "bold"}
-                )
-            )
-            places += [point.place, *point.pairs, *([point.null] if point.null else [])]
+            color = COLORS[number % len(COLORS)]
+            _draw(axes, point, color, _MARKERS[number // len(COLORS) % len(_MARKERS)])
+            look = {"color": color, "fontsize": 10, "fontweight": "bold"}
+            labels.append(PointLabel(point.name, point.place, look))
+            places += [point.place, *point.pairs]
+            if point.null:
+                places.append(point.null)
         labels += [
             PointLabel(row, place, {"color": GRAY, "fontsize": 8}) for row, place in printed.items()
         ]
@@ -161,8 +171,11 @@ def _point(line: ShiftLine, names: tuple[str, str] | None) -> _Point | None:
         return None
     div, cor = (line.value(name) for name in names)
     null_div, null_cor = (line.value(name, HALVES) for name in names)
-    estimates = [[line.value(name, pair=pair) for name in names] for pair in line.pairs.index]
-    pairs = [(x.value, y.value) for x, y in estimates if x and y]
+    pairs = []
+    for pair in line.pairs.index:
+        x, y = (line.value(name, pair=pair) for name in names)
+        if x and y:
+            pairs.append((x.value, y.value))
     if div is None or cor is None:
         return None
     null = (null_div.value, null_cor.value) if null_div and null_cor else None
@@ -182,8 +195,15 @@ def _draw(axes: Any, point: _Point, color: str, marker: str) -> None:
         zorder=2,
     )
     if point.null:
-        axes.plot(*_coordinates([point.null]), linestyle="", marker=marker, markerfacecolor="none", color=color,
-                  markersize=6, zorder=3)  # fmt: skip
+        axes.plot(
+            *_coordinates([point.null]),
+            linestyle="",
+            marker=marker,
+            markerfacecolor="none",
+            color=color,
+            markersize=6,
+            zorder=3,
+        )
     for ends in point.div.ends:
         axes.plot(ends, [y, y], color=color, linewidth=1.3, zorder=3)
     for ends in point.cor.ends:
@@ -196,7 +216,7 @@ def _coordinates(places: Sequence[tuple[float, float]]) -> tuple[list[float], li
 
 
 def _limits(axes: Any, datasets: Sequence[_Point], places: Sequence[tuple[float, float]]) -> None:
-    """Set limits with room for every point, for intervals as far as shifts can be, and for names."""
+    """Set limits with room for points, for names, and for intervals as far as shifts can be."""
     for axis, setter in ((0, axes.set_xlim), (1, axes.set_ylim)):
         ends = [
             end
@@ -277,14 +297,23 @@ def label_points(
     Returns:
         the texts.
     """
-    figure, texts = axes.figure, []
+    figure = axes.figure
+    texts = []
     figure.draw_without_rendering()  # lays the axes out
     pixel = figure.dpi / 72
     spots = axes.transData.transform([*(label.place for label in labels), *kept_free])
     occupied = np.hstack([spots - 4 * pixel, spots + 4 * pixel])
     for label, spot in zip(labels, spots, strict=False):
-        text = axes.annotate(label_of(label.name), label.place, xytext=(0, 0), textcoords="offset points",
-                             annotation_clip=False, va="center", ha="left", **label.look)  # fmt: skip
+        text = axes.annotate(
+            label_of(label.name),
+            label.place,
+            xytext=(0, 0),
+            textcoords="offset points",
+            annotation_clip=False,
+            va="center",
+            ha="left",
+            **label.look,
+        )
         text.set_in_layout(False)
         size = text.get_window_extent(figure.canvas.get_renderer()).size
         box = _free_box(spot, size, pixel, occupied, axes.get_window_extent().extents)
@@ -298,8 +327,14 @@ def label_points(
                 "linewidth": 0.6,
                 "alpha": 0.7,
             }
-            line = axes.annotate("", label.place, xytext=end / pixel, textcoords="offset points",
-                                 annotation_clip=False, arrowprops=joint)  # fmt: skip
+            line = axes.annotate(
+                "",
+                label.place,
+                xytext=end / pixel,
+                textcoords="offset points",
+                annotation_clip=False,
+                arrowprops=joint,
+            )
             line.set_in_layout(False)
         texts.append(text)
     return texts

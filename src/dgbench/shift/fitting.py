@@ -43,7 +43,8 @@ from dgbench.training.processes import make_trainer
 
 STACK_BYTES = 2 * 2**30  # of the minibatches and weights of a stack
 FEATURES_AT_ONCE = 16384
-FIRST_SECONDS, LINE_SECONDS = 2.0, 15.0  # of training before the first line, and between two
+FIRST_SECONDS = 2.0  # of training before the first line
+LINE_SECONDS = 15.0  # between two lines
 
 
 class SampleStore(Store):
@@ -64,7 +65,8 @@ class SampleStore(Store):
     """
 
     def __init__(self, source: Environments, fittings: Sequence[Fitting]) -> None:
-        self.source, self.image = source.store, source.store.image
+        self.source = source.store
+        self.image = source.store.image
         samples: dict[str, Labeled] = {}
         for i, fitting in enumerate(fittings):
             samples |= {f"{i}/{side}": sample for side, sample in enumerate(fitting.sides)}
@@ -87,7 +89,8 @@ class SampleStore(Store):
 
     def to(self, device: torch.device) -> None:
         self.source.to(device)
-        self._positions, self._labels = self._positions.to(device), self._labels.to(device)
+        self._positions = self._positions.to(device)
+        self._labels = self._labels.to(device)
 
     def validation(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (n,) rows of the images that choose a classifier's step, and their (n,) sides, 0
@@ -152,13 +155,13 @@ class Judge(pl.Callback):
         tell: Callable[[str], None],
     ) -> None:
         assert isinstance(data.environments.store, SampleStore)
-        self.schedule, self.data, self.store, self.n = (
-            schedule,
-            data,
-            data.environments.store,
-            len(data.runs),
-        )
-        self.checkpoint, self.every, self.tell = checkpoint, every, tell
+        self.schedule = schedule
+        self.data = data
+        self.store = data.environments.store
+        self.n = len(data.runs)
+        self.checkpoint = checkpoint
+        self.every = every
+        self.tell = tell
         self.fitted: list[Fitted] = []
         self._best: list[tuple[float, float, int, Tensors] | None] = [None] * self.n
         self._mean: dict[str, Tensor] = {}
@@ -232,7 +235,8 @@ class Judge(pl.Callback):
                 loss, error, step, weights = best
                 networks = networks.bind(weights)
             else:
-                networks, step = self._with_mean(pl_module, networks, i), self.schedule.steps
+                networks = self._with_mean(pl_module, networks, i)
+                step = self.schedule.steps
                 loss, error = self._validated(pl_module, networks, i)
             outputs = self._outputs(pl_module, networks, self.store.rows[f"{i}/predicted"])[0]
             results.append((outputs.double().cpu().numpy(), loss, error, step))
@@ -244,12 +248,11 @@ class Judge(pl.Callback):
         these.
         """
         alone = isinstance(module, SingleRun)
-        means = {name: value if alone else value[i] for name, value in self._mean.items()}
         if not alone:
-            return networks.bind(means)
+            return networks.bind({name: value[i] for name, value in self._mean.items()})
         trained = module.runs[0].networks
         for name, parameter in trained.params().items():
-            parameter.copy_(means[name])
+            parameter.copy_(self._mean[name])
         steps = range(getattr(self.data.runs[0], "per_epoch", self.schedule.steps))
         images = (self.data.batches(step, 1)[0].x.to(trained.dtype) for step in steps)
         renew_statistics(trained, trained.featurizer, images)
@@ -304,7 +307,8 @@ class Judge(pl.Callback):
         if snapshot is None or len(snapshot.runs) != self.n + 1:
             return
         mean = snapshot.runs.pop("mean")
-        self._averaged, self._mean = mean["n"], mean["weights"]
+        self._averaged = mean["n"]
+        self._mean = mean["weights"]
         states = [snapshot.runs[str(i)] for i in range(self.n)]
         self._best = [state.pop("best") for state in states]
         module.load_run_states(states)
@@ -406,13 +410,17 @@ class Standardized(nn.Module):
 
 
 def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fitted | None]:
-    schedule, n = fittings[0].schedule, len(fittings)
+    schedule = fittings[0].schedule
+    n = len(fittings)
     modules = [_module(training, fitting) for fitting in fittings]
     module: LightningRuns = (
         modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
     )
     data = _data(training.source, fittings, stacked=module is not modules[0])
-    key = [[schedule.key, f.seed, *(len(side.positions) for side in f.sides)] for f in fittings]
+    key = []
+    for fitting in fittings:
+        n_images = [len(side.positions) for side in fitting.sides]
+        key.append([schedule.key, fitting.seed, *n_images])
     checkpoint = training.scratch / f"{digest(key)}.ckpt" if training.scratch else None
     judge = Judge(schedule, data, checkpoint, training.settings.checkpoint_seconds, training.tell)
     judge.restore(module)
@@ -430,11 +438,15 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
     finally:
         if judge.fitted and checkpoint:
             checkpoint.unlink(missing_ok=True)
-    return [None if i in module.diverged else fitted for i, fitted in enumerate(judge.fitted)]
+    results: list[Fitted | None] = []
+    for i, fitted in enumerate(judge.fitted):
+        results.append(None if i in module.diverged else fitted)
+    return results
 
 
 def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:
-    schedule, image = fitting.schedule, tuple(training.source.store.image)
+    schedule = fitting.schedule
+    image = tuple(training.source.store.image)
     if training.backbone:
         features: Any = training.backbone(fitting.seed)
     else:
@@ -451,7 +463,8 @@ def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:
 
 
 def _data(source: Environments, fittings: Sequence[Fitting], stacked: bool) -> EnvironmentData:
-    schedule, samples = fittings[0].schedule, SampleStore(source, fittings).environments
+    schedule = fittings[0].schedule
+    samples = SampleStore(source, fittings).environments
     kind = EpochOrder if schedule.epochs else RunOrder
     orders: list[RunOrder] = []
     for i, fitting in enumerate(fittings):
@@ -461,5 +474,6 @@ def _data(source: Environments, fittings: Sequence[Fitting], stacked: bool) -> E
         samples, orders[0].training, [], steps=schedule.steps, eval_every=schedule.interval,
         batch_size=schedule.batch_size, eval_batch_size=schedule.batch_size, seed=0,
     )  # fmt: skip
-    data.runs, data.stacked = orders, stacked
+    data.runs = orders
+    data.stacked = stacked
     return data

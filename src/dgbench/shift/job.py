@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -44,7 +45,8 @@ from dgbench.training.processes import prepare_process
 from dgbench.validation import Plain, Switch, Whole0, Whole1, checked
 
 DIVERGED = "the loss of its classifier stopped being finite; lower its lr"
-FIRST_SECONDS, LINE_SECONDS = 2.0, 15.0  # before the first line of progress, and between two
+FIRST_SECONDS = 2.0  # before the first line of progress
+LINE_SECONDS = 15.0  # between two lines
 Tell = Callable[[str], None]
 
 
@@ -118,7 +120,9 @@ def estimate_all(
 def _estimate(
     job: PlannedShift, planned: PlannedEstimator, training: ClassifierTraining, tell: Tell
 ) -> None:
-    estimator, identity, pending = planned.estimator, planned.identity, list(planned.left())
+    estimator = planned.estimator
+    identity = planned.identity
+    pending = list(planned.left())
     name = estimator.name
     training.scratch = planned.folder / "checkpoints"
     training.tell = lambda line: tell(f"{name}: {line}")
@@ -169,47 +173,18 @@ def make_estimates(
         exact: true values of pairs, where they are known; those of a pair that is made without
             shift are 0.
     """
-
-    def row(
-        pair: EnvironmentPair,
-        slot: Slot,
-        estimate: EstimatedValues,
-        sample: PairSample | None = None,
-        seconds: float = 0.0,
-        together: int = 1,
-    ) -> ShiftRow:
-        true = exact.get(pair, {})
-        return ShiftRow(
-            identity=identity,
-            pairs=pair.pairs,
-            pair=pair.name,
-            p=list(pair.p),
-            q=list(pair.q),
-            kind=slot.kind,
-            number=slot.number,
-            null=slot.null,
-            n=[len(sample.p), len(sample.q)] if sample else [0, 0],
-            classes=list(sample.names) if sample else [],
-            dropped=sample.dropped if sample else {},
-            values=_finite(estimate.values),
-            diagnostics=_finite(estimate.diagnostics),
-            exact=dict(true) if slot.null == NO_NULL else dict.fromkeys(true, 0.0),
-            flags=list(estimate.flags),
-            refused=estimate.refused,
-            seconds=seconds,
-            together=together,
-        )
-
+    row = partial(_row, identity, exact)
     waiting: dict[EnvironmentPair, list[_Waiting]] = {pair: [] for pair, _ in planned}
+    owners = []  # of the classifiers, in the order in which they are trained
     for pair, slot in planned:
         try:
             sample = pools.sample(estimator, pair, slot)
             waiting[pair].append(_Waiting(slot, sample, estimator.fittings(sample)))
         except DgbenchError as error:
             yield row(pair, slot, EstimatedValues(refused=str(error)))
-    owners = [
-        (work, k) for works in waiting.values() for work in works for k in range(len(work.fittings))
-    ]
+    for works in waiting.values():
+        for work in works:
+            owners += [(work, k) for k in range(len(work.fittings))]
     for trained in chain([{}], training.fit([work.fittings[k] for work, k in owners])):
         for number, fitted in trained.items():
             work, k = owners[number]
@@ -219,14 +194,57 @@ def make_estimates(
             if estimator.whole_pair and len(ready) < len(works):
                 continue
             works[:] = [work for work in works if not work.ready]
-            for work in ready:
-                if work.diverged:
-                    yield row(pair, work.slot, EstimatedValues(refused=DIVERGED), work.sample)
-            for work, estimate, seconds in _estimates(
-                estimator, [work for work in ready if not work.diverged]
-            ):
-                together = max((classifier.together for classifier in work.classifiers), default=1)
-                yield row(pair, work.slot, estimate, work.sample, seconds, together)
+            yield from _rows_of_ready(estimator, pair, ready, row)
+
+
+def _rows_of_ready(
+    estimator: Estimator,
+    pair: EnvironmentPair,
+    works: Sequence[_Waiting],
+    row: Callable[..., ShiftRow],
+) -> Iterator[ShiftRow]:
+    """Make the rows of estimates of one pair whose classifiers are trained, diverged ones first."""
+    for work in works:
+        if work.diverged:
+            yield row(pair, work.slot, EstimatedValues(refused=DIVERGED), work.sample)
+    trained = [work for work in works if not work.diverged]
+    for work, estimate, seconds in _estimates(estimator, trained):
+        together = max((classifier.together for classifier in work.classifiers), default=1)
+        yield row(pair, work.slot, estimate, work.sample, seconds, together)
+
+
+def _row(
+    identity: ShiftIdentity,
+    exact: Mapping[EnvironmentPair, Mapping[str, float]],
+    pair: EnvironmentPair,
+    slot: Slot,
+    estimate: EstimatedValues,
+    sample: PairSample | None = None,
+    seconds: float = 0.0,
+    together: int = 1,
+) -> ShiftRow:
+    """Make the row of an estimate; one that was refused may have no sample."""
+    true = exact.get(pair, {})
+    return ShiftRow(
+        identity=identity,
+        pairs=pair.pairs,
+        pair=pair.name,
+        p=list(pair.p),
+        q=list(pair.q),
+        kind=slot.kind,
+        number=slot.number,
+        null=slot.null,
+        n=[len(sample.p), len(sample.q)] if sample else [0, 0],
+        classes=list(sample.names) if sample else [],
+        dropped=sample.dropped if sample else {},
+        values=_finite(estimate.values),
+        diagnostics=_finite(estimate.diagnostics),
+        exact=dict(true) if slot.null == NO_NULL else dict.fromkeys(true, 0.0),
+        flags=list(estimate.flags),
+        refused=estimate.refused,
+        seconds=seconds,
+        together=together,
+    )
 
 
 def _estimates(
@@ -324,9 +342,17 @@ def estimate_shift(
     source = _environments(np.concatenate([x_p, x_q]), np.concatenate([y_p, y_q]), len(y_p))
     training = ClassifierTraining(source, TrainerSettings.model_validate({"device": device}))
     identity = ShiftIdentity(
-        run="", **source.info.facts(), backbone="", init="", features="frozen", images="all",
-        estimator=estimator, settings=dict(built), seed=seed, code=code_version(),
-    )  # fmt: skip
+        run="",
+        **source.info.facts(),
+        backbone="",
+        init="",
+        features="frozen",
+        images="all",
+        estimator=estimator,
+        settings=dict(built),
+        seed=seed,
+        code=code_version(),
+    )
     pair = EnvironmentPair("each", "p|q", ("p",), ("q",))
     pending = [(pair, slot) for slot in slots_of(trials, halves, built.nulls_of(null))]
     pools = Pools(source, "all", seed, min_per_class, max_per_class)
@@ -337,12 +363,20 @@ def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> Environments:
     """Turn (n, m) features and (n,) labels into environments p (``n_p`` rows first) and q; all rows
     are trained on.
     """
-    rows, names, labels = np.arange(len(y)), ("p", "q"), y.astype(np.int64)
+    rows = np.arange(len(y))
+    names = ("p", "q")
+    labels = y.astype(np.int64)
     classes = tuple(map(str, range(int(labels.max()) + 1)))
     info = DatasetInfo(
-        name="arrays", variant={}, base="arrays", split_seed=0, given=names, everywhere=names, n_classes=len(classes),
+        name="arrays",
+        variant={},
+        base="arrays",
+        split_seed=0,
+        given=names,
+        everywhere=names,
+        n_classes=len(classes),
         image=x.shape[1:],
-    )  # fmt: skip
+    )
     catalog = Catalog(labels, classes, Preprocessing(x.shape[1:], (), (), pictures=False))
     store = TensorStore(torch.from_numpy(x).to(torch.get_default_dtype()), torch.from_numpy(labels))
     return Environments(

@@ -208,7 +208,8 @@ class JointEstimator(Estimator):
         if not len(validation):  # no class has enough: a plain random part
             order = sample.rng("split", k).permutation(len(own_fold))
             cut = math.ceil(self.val_fraction * len(own_fold))
-            train, validation = order[cut:], order[:cut]
+            train = order[cut:]
+            validation = order[:cut]
         sides = sample.by_side(own_fold[train])
         fewest = min(len(side.positions) for side in sides)
         if fewest < FEWEST:
@@ -221,9 +222,13 @@ class JointEstimator(Estimator):
             JointClassifier, hparams, self.steps, batch, self.look_every, chooses="loss"
         )
         return Fitting(
-            schedule, sample.n_classes, sides, sample.by_side(own_fold[validation]), sample.positions[other_fold],
+            schedule,
+            sample.n_classes,
+            sides,
+            sample.by_side(own_fold[validation]),
+            sample.positions[other_fold],
             derive(sample.seed, "classifier", k),
-        )  # fmt: skip
+        )
 
     def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         prior = np.bincount(sample.groups, minlength=2 * sample.n_classes) / len(sample.groups)

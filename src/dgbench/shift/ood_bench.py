@@ -41,7 +41,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "code": {"optimizer": "sgd", "lr": 0.05, "weight_decay": 1e-4},
     "paper": {"optimizer": "adam", "lr": 3e-4, "weight_decay": 0.0},
 }
-PAPER_STEPS, LOOK_EVERY, BATCH = 2000, 50, 32
+PAPER_STEPS = 2000
+LOOK_EVERY = 50
+BATCH = 32
 
 
 class DensityEstimator(Estimator):
@@ -73,7 +75,8 @@ class DensityEstimator(Estimator):
 
     def fittings(self, sample: PairSample) -> list[Fitting]:
         train, held_out = self._split(sample)
-        sides, validation = sample.by_side(train), sample.by_side(held_out)
+        sides = sample.by_side(train)
+        validation = sample.by_side(held_out)
         fewest = min(len(side.positions) for side in sides)
         if not all(len(side.positions) for side in validation) or not fewest:
             raise DataError(
@@ -136,40 +139,58 @@ class DensityEstimator(Estimator):
         fitted: Fitted,
         labels: Callable[[np.ndarray], np.ndarray] = lambda y: y,
     ) -> DensitiesAtPoints:
-        """Estimate densities of the measured images' features; ``labels`` maps the labels of a side
-        to those to use.
+        """Estimate densities of the measured images' features, by class.
+
+        Args:
+            sample: the images.
+            fitted: the classifier whose features they are.
+            labels: maps the labels of a side to those that make the classes.
         """
         rows = self._measured(sample)
-        z, y, sides = fitted.outputs[:, : self.bottleneck], sample.labels[rows], sample.sides[rows]
+        z = fitted.outputs[:, : self.bottleneck]
+        y = sample.labels[rows]
+        sides = sample.sides[rows]
         z_p, z_q = standardized(z[sides == 0], z[sides == 1])
         return densities_at(
-            z_p, labels(y[sides == 0]), z_q, labels(y[sides == 1]), sample.rng("points"),
-            n_points=self.points, density=self.density, proposal=self.proposal, class_weights=self.class_weights,
-        )  # fmt: skip
+            z_p,
+            labels(y[sides == 0]),
+            z_q,
+            labels(y[sides == 1]),
+            sample.rng("points"),
+            n_points=self.points,
+            density=self.density,
+            proposal=self.proposal,
+            class_weights=self.class_weights,
+        )
 
     def estimate(self, sample: PairSample, fitted: Sequence[Fitted]) -> EstimatedValues:
         (classifier,) = fitted
         shift = from_densities(self._densities(sample, classifier), self.eps_div, self.eps_cor)
         rows = self._measured(sample)
-        y, sides = sample.labels[rows], sample.sides[rows]
+        y = sample.labels[rows]
+        sides = sample.sides[rows]
         used = np.isin(y, shift.classes_used).mean()
         if used < 0.5:
             raise DataError(
                 f"the classes with enough images for a density hold {100 * used:.0f} % of them "
                 "only; use more images of a class, or a smaller estimator.ood_bench.bottleneck"
             )
-        logits = classifier.outputs[:, self.bottleneck :].reshape(len(y), -1, 2)[
-            np.arange(len(y)), y
-        ]
+        logits_by_class = classifier.outputs[:, self.bottleneck :].reshape(len(y), -1, 2)
+        logits = logits_by_class[np.arange(len(y)), y]
         predicted = softmax(logits, axis=1)[:, 1] > 0.5
         accuracy = float(
             np.mean([(predicted[sides == side] == bool(side)).mean() for side in (0, 1)])
         )
         diagnostics = {
-            "in_s": shift.in_s, "in_t": shift.in_t, "ess": shift.ess, "accuracy": accuracy,
-            "eps_div": self.eps_div, "eps_cor": self.eps_cor, "classes_used": len(shift.classes_used),
+            "in_s": shift.in_s,
+            "in_t": shift.in_t,
+            "ess": shift.ess,
+            "accuracy": accuracy,
+            "eps_div": self.eps_div,
+            "eps_cor": self.eps_cor,
+            "classes_used": len(shift.classes_used),
             "val_loss": classifier.loss,
-        }  # fmt: skip
+        }
         if sample.null == NO_NULL:  # the same classifier, without correlation shift
             shuffled = self._densities(sample, classifier, sample.rng("shuffled").permutation)
             diagnostics["cor_shuffled"] = from_densities(shuffled, self.eps_div, self.eps_cor).cor

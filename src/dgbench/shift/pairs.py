@@ -57,7 +57,8 @@ def balanced(
     dropped = {label: numbers for label, numbers in counts.items() if label not in classes}
     if not classes:
         raise DataError(_nothing_left(dropped, min_per_class))
-    p, q = [], []
+    p = []
+    q = []
     for label in classes:
         n_kept = min(*counts[label], max_per_class or max(counts[label]))
         p.append(_draw(y_p, label, rng)[:n_kept])
@@ -116,13 +117,14 @@ def _draw(y: Ints, label: int, rng: np.random.Generator) -> Ints:
 
 
 def _cut(y: Ints, size: Callable[[int], int], rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Draw ``size(n)`` of the n positions of every class at random; return these, and the others."""
+    """Draw ``size(n)`` of the n positions of every class; return these, and the others."""
 
-    drawn = [_draw(y, label, rng) for label in np.unique(y)]
-    first, second = (
-        [rows[: size(len(rows))] for rows in drawn],
-        [rows[size(len(rows)) :] for rows in drawn],
-    )
+    first = []
+    second = []
+    for label in np.unique(y):
+        rows = _draw(y, label, rng)
+        first.append(rows[: size(len(rows))])
+        second.append(rows[size(len(rows)) :])
     return np.concatenate(first), np.concatenate(second)
 
 

@@ -1,4 +1,4 @@
-"""What a job estimates: the pairs of environments, the estimators, and which rows each is to have."""
+"""What a job estimates: pairs of environments, estimators, and which rows each is to have."""
 
 from __future__ import annotations
 
@@ -103,10 +103,10 @@ class PlannedEstimator:
         done = {row.key for row in read_shift_rows(self.file)[0]} if self.file.exists() else set()
         for pair in self.pairs:
             pending = [slot for slot in self.slots if slot.key(pair) not in done]
-            yield from (
-                (pair, slot)
-                for slot in (self.slots if pending and self.estimator.whole_pair else pending)
-            )
+            if pending and self.estimator.whole_pair:
+                pending = list(self.slots)
+            for slot in pending:
+                yield pair, slot
 
 
 @dataclass(frozen=True)
@@ -144,26 +144,8 @@ def planned_shift(
     dataset = dataset_options(config["dataset"])
     info = described(dataset, absent_ok=not download, download=download)
     settings = TrainerSettings(**config["trainer"])
-    for name, keys in config["estimator"].items():
-        if "_target_" not in keys:  # a preset's settings of an estimator that other words took away
-            chosen = ",".join(
-                word for word, keys in config["estimator"].items() if "_target_" in keys
-            )
-            raise ConfigError(
-                f"estimator.{name} has settings ({', '.join(keys)}) and is not chosen; "
-                f"add it, estimator=[{chosen},{name}], or leave it out, ~estimator.{name}"
-            )
-    estimators: list[Estimator] = [
-        build(config["estimator"], name, _convert_="all") for name in config["estimator"]
-    ]
-    for estimator in estimators:
-        if config["features"] not in estimator.kinds:
-            raise ConfigError(
-                f"estimator={estimator.name} compares fixed features; set features=frozen, or "
-                "leave the estimator out"
-            )
     planned = []
-    for estimator in estimators:
+    for estimator in _estimators(config):
         keys = {
             **dict(estimator),
             **{key: config[key] for key in ("min_per_class", "max_per_class")},
@@ -196,6 +178,32 @@ def planned_shift(
         folder = parent / f"shift-{info.name}-{estimator.name}-{identity.run}"
         planned.append(PlannedEstimator(estimator, identity, folder, pairs, slots))
     return PlannedShift(config, dataset, info, weights, settings, planned)
+
+
+def _estimators(config: Mapping[str, Any]) -> list[Estimator]:
+    """Build the chosen estimators.
+
+    Raises:
+        ConfigError: settings of one that is not chosen, or one that needs other features.
+    """
+    chosen = [name for name, keys in config["estimator"].items() if "_target_" in keys]
+    for name, keys in config["estimator"].items():
+        if name not in chosen:  # a preset's settings of an estimator that other words took away
+            raise ConfigError(
+                f"estimator.{name} has settings ({', '.join(keys)}) and is not chosen; "
+                f"add it, estimator=[{','.join(chosen)},{name}], or leave it out, "
+                f"~estimator.{name}"
+            )
+    estimators: list[Estimator] = []
+    for name in chosen:
+        estimators.append(build(config["estimator"], name, _convert_="all"))
+    for estimator in estimators:
+        if config["features"] not in estimator.kinds:
+            raise ConfigError(
+                f"estimator={estimator.name} compares fixed features; set features=frozen, or "
+                "leave the estimator out"
+            )
+    return estimators
 
 
 AtLeast2 = Annotated[int, Field(ge=2)]
@@ -240,9 +248,9 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
             "estimator=[] estimates nothing; name files of conf/estimator, e.g. estimator=[joint]"
         )
     typed = [word.lstrip("+").partition("=")[0] for word in words]
-    if unused := [
-        key for key in typed if key.startswith("trainer.") and key.partition(".")[2] not in USED
-    ]:
+    of_trainer = [key for key in typed if key.startswith("trainer.")]
+    unused = [key for key in of_trainer if key.partition(".")[2] not in USED]
+    if unused:
         read = ", ".join(f"trainer.{key}" for key in USED)
         raise ConfigError(
             f"{unused[0]} says how algorithms are trained; a shift reads {read}, and steps, "
@@ -291,7 +299,7 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
 
 
 def slots_of(trials: int, halves: int, nulls: Sequence[str]) -> list[Slot]:
-    """List the estimates of a pair; labels are shuffled in trials only, not in estimates on halves."""
+    """List the estimates of a pair; labels are shuffled in trials only, not on halves."""
     over_halves = [null for null in nulls if null != LABELS]
     return [
         *(Slot(TRIAL, number, null) for number in range(trials) for null in nulls),

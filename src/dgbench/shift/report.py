@@ -48,14 +48,22 @@ WORDS = {
     "diversity shift": (
         "share of images with features that occur on one side alone (Ye et al. 2022, Definition 1)."
     ),
-    "correlation shift": "change of the label's distribution given features of both sides (Ye et al. 2022).",
-    "no shift": "the same estimate between two halves of both sides together, where every shift is 0.",
-    "half-sampling": "whole estimates on halves of the images; their standard deviation is the standard error.",
+    "correlation shift": (
+        "change of the label's distribution given features of both sides (Ye et al. 2022)."
+    ),
+    "no shift": (
+        "the same estimate between two halves of both sides together, where every shift is 0."
+    ),
+    "half-sampling": (
+        "whole estimates on halves of the images; their standard deviation is the standard error."
+    ),
     "M_cov": (
         "covariate shift: largest difference between two sides of the disagreement of two "
         "functions."
     ),
-    "M_cpt": "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023).",
+    "M_cpt": (
+        "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023)."
+    ),
     "EMD": "earth mover's distance: least mean distance over which features must be moved.",
     "MMD²": "squared maximum mean discrepancy, with a Gaussian kernel.",
     "NI": "non-i.i.d. index: difference of the means of features over their deviations.",
@@ -121,14 +129,13 @@ def _plane(setting: ShiftSetting, source: Published | None) -> _Parts:
 
 def _headline(judged: Mapping[str, Verdict]) -> str:
     """Say which shift dominates which datasets, and for how many of them this is undecided."""
-    decided = {
-        kind: [title for title, verdict in judged.items() if verdict.kind == kind]
-        for kind in DOMINANT
-    }
-    parts = [
-        f"{kind} shift dominates {', '.join(titles)}" for kind, titles in decided.items() if titles
-    ]
-    count = sum(map(len, decided.values()))
+    parts = []
+    count = 0
+    for kind in DOMINANT:
+        titles = [title for title, verdict in judged.items() if verdict.kind == kind]
+        count += len(titles)
+        if titles:
+            parts.append(f"{kind} shift dominates {', '.join(titles)}")
     if count == len(judged):
         return f"Decided: {'; '.join(parts)}."
     n_undecided = len(judged) - count
@@ -184,7 +191,8 @@ def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
     """
     titles: dict[bool, list[str]] = {True: [], False: []}
     for line in setting.lines:
-        estimate, null = line.value("emd"), line.value("emd", HALVES)
+        estimate = line.value("emd")
+        null = line.value("emd", HALVES)
         if estimate and null and estimate.ends and null.ends:
             titles[is_above(estimate, null)].append(line.title)
     tables = [distance_table(setting), *pair_tables(setting, DISTANCE_TITLES)]
@@ -208,7 +216,8 @@ def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
     """
     sentences = []
     for line in setting.lines:
-        low, noise = line.value("min"), line.value("noise")
+        low = line.value("min")
+        noise = line.value("noise")
         if low is None or noise is None:
             continue
         if not low.ends or not noise.ends:
@@ -227,11 +236,13 @@ def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
     """Name the environments nearest to and farthest from the pretraining images; compare their
     order with a paper's.
     """
-    printed, sentences = published(PRETRAINING), []
+    printed = published(PRETRAINING)
+    sentences = []
     for line in setting.lines:
         distances = {}
         for pair, env in line.pairs["q"].items():
-            if estimate := line.value("d2_inf", pair=str(pair)) or line.value("d2", pair=str(pair)):
+            estimate = line.value("d2_inf", pair=str(pair)) or line.value("d2", pair=str(pair))
+            if estimate:
                 distances[str(env)] = estimate.value
         if not distances:
             continue

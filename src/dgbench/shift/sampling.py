@@ -56,7 +56,8 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     ]
     at_once = partial(images_at_once, activations(stages, source.store.image))
     folder = job.config["cache_dir"]
-    cache_dir, remedy = Path(folder) if folder else None, "raise cache_gb, or set features=trained"
+    cache_dir = Path(folder) if folder else None
+    remedy = "raise cache_gb, or set features=trained"
     store = CachedFeatures(
         source, stages, at_once, eval_sets, job.config["cache_gb"], cache_dir, remedy
     )
@@ -121,8 +122,11 @@ class Pools:
         min_per_class: int,
         max_per_class: int | None,
     ) -> None:
-        self.source, self.labels, self.seed = source, source.catalog.labels, seed
-        self.min_per_class, self.max_per_class = min_per_class, max_per_class
+        self.source = source
+        self.labels = source.catalog.labels
+        self.seed = seed
+        self.min_per_class = min_per_class
+        self.max_per_class = max_per_class
         self._positions = {env: own_images(source, env, images) for env in source.info.given}
 
     def size(self, env: str) -> int:
@@ -159,11 +163,9 @@ class Pools:
     def _sample_pair(
         self, pair: EnvironmentPair, slot: Slot, seed: int, balances: bool
     ) -> PairSample:
-        rng, names, y = (
-            np.random.default_rng(derive(seed, "sample")),
-            self.source.catalog.classes,
-            self.labels,
-        )
+        rng = np.random.default_rng(derive(seed, "sample"))
+        names = self.source.catalog.classes
+        y = self.labels
         p, q = self._pool(pair.p), self._pool(pair.q)
         first = balanced(y[p], y[q], self.min_per_class, rng, self.max_per_class)
         if len(first.classes) < 2:

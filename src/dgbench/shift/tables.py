@@ -29,15 +29,20 @@ from dgbench.reports.reading.shift_settings import (
 from dgbench.reports.tables import Column, Table, entry, table
 from dgbench.shift.verdicts import verdicts
 
-DATASET, PAIR, FLAGS = Column("dataset", key=True), Column("pair", key=True), Column("flags")
+DATASET = Column("dataset", key=True)
+PAIR = Column("pair", key=True)
+FLAGS = Column("flags")
 NULL_HELP = (
     "the same estimate between two halves of both sides together, where every shift is 0: noise "
     "and bias"
 )
 OTHER_FEATURES = "(other features)"
 #: what stands beside the estimators that have no choice of sources
-COVARIATE_AND_CONCEPT, DISTANCES, PRETRAINING = "zhang2023_table1", "ye2022_table3", "yu2024_table2"
+COVARIATE_AND_CONCEPT = "zhang2023_table1"
+DISTANCES = "ye2022_table3"
+PRETRAINING = "yu2024_table2"
 NETWORKS = ("ye2022_table4", "ye2022_table6", "ye2022_table7")
+SPLITS = 5  # of the tables of NETWORKS
 AXES = (("div", "diversity"), ("cor", "correlation"))
 DISTANCE_TITLES = {"emd": "EMD", "mmd2": "MMD²", "ni": "NI"}
 CONCEPT_TITLES = {
@@ -105,13 +110,18 @@ def null_columns(name: str, title: str, meaning: str = "") -> list[Column]:
     ]
 
 
+def values_by_pair(line: ShiftLine, name: str) -> list[float]:
+    """List the value of that name of every pair that has it."""
+    estimates = [line.value(name, pair=pair) for pair in line.pairs.index]
+    return [estimate.value for estimate in estimates if estimate]
+
+
 def over_pairs(line: ShiftLine, name: str) -> dict[str, Any]:
-    """Compute mean ± sample standard deviation over a dataset's pairs (Zhang et al. 2023); of one
-    pair the interval.
+    """Compute mean ± sample standard deviation over a dataset's pairs (Zhang et al. 2023).
+
+    Of a single pair it is the value with its interval.
     """
-    values = [
-        estimate.value for pair in line.pairs.index if (estimate := line.value(name, pair=pair))
-    ]
+    values = values_by_pair(line, name)
     if len(values) < 2:
         return value_cell(line, name, name)
     return entry(name, mean(values), std=standard_deviation(values), n=len(values))
@@ -127,7 +137,8 @@ def exact_cell(line: ShiftLine, column: str, name: str, pair: str = ALL_PAIRS) -
 
 def pair_text(line: ShiftLine) -> str:
     """Format the number of pairs by their kind: ``4 folds``, ``6 pairs``, ``3 environments``."""
-    kind, count = str(line.identity["pairs"]), len(line.pairs)
+    kind = str(line.identity["pairs"])
+    count = len(line.pairs)
     word = {"folds": "fold", "each": "pair", "reference": "environment"}.get(kind, kind)
     return f"{count} {word}{'s' * (count != 1)}"
 
@@ -145,16 +156,18 @@ def flag_text(line: ShiftLine) -> str:
     """
     counts = Counter(flag for text in line.pairs["flags"] for flag in text.split("; ") if flag)
     n_pairs = len(line.pairs)
-    return "; ".join(
-        flag if n == n_pairs else f"{flag} ({n} of {n_pairs} pairs)" for flag, n in counts.items()
-    )
+    texts = []
+    for flag, n in counts.items():
+        texts.append(flag if n == n_pairs else f"{flag} ({n} of {n_pairs} pairs)")
+    return "; ".join(texts)
 
 
 def filled(columns: Sequence[Column], lines: Sequence[Mapping[str, Any]]) -> list[Column]:
     """Drop the columns, other than keys, that have no value in any line."""
-    return [
-        c for c in columns if c.key or any(line.get(c.name) not in (None, "") for line in lines)
-    ]
+    present: set[str] = set()
+    for line in lines:
+        present.update(name for name, value in line.items() if value not in (None, ""))
+    return [column for column in columns if column.key or column.name in present]
 
 
 def interval_words(setting: ShiftSetting, names: Sequence[str]) -> str:
@@ -218,78 +231,86 @@ def nearest(div: float, cor: float, source: Published) -> tuple[str, float]:
 
 
 def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table | None:
-    """List both shifts by dataset with intervals, nulls, exact and published values; None for other
-    estimators.
+    """List both shifts by dataset, with intervals, nulls, exact and published values.
+
+    Returns:
+        the table; None if the estimator does not tell the two shifts.
     """
     if setting.axes is None:
         return None
-    verdict_of, lines = verdicts(setting), []
+    verdict_by_title = verdicts(setting)
+    lines = []
+    kinds = set()
+    published_values = []
     for line in setting.lines:
-        cells: dict[str, Any] = {
-            "dataset": line.title,
-            "pairs": pair_text(line),
-            "classes": class_text(line),
-        }
-        # tables of whole datasets are of the folds of a protocol, never of every two environments
-        row = str(line.identity["dataset"]) if line.identity["pairs"] == "folds" else ""
-        for (axis, _), name in zip(AXES, setting.axes, strict=True):
-            cells |= value_cell(line, axis, name)
-            cells |= value_cell(line, f"{axis} null", name, HALVES)
-            cells |= exact_cell(line, f"{axis} exact", name)
-            cells |= printed(source, row, axis, f"{axis} published", other_features(setting))
-        cells |= value_cell(line, "cor labels", setting.axes[1], LABELS)
-        estimate = line.value(setting.axes[0])
-        cells["interval"] = estimate.interval if estimate else None
-        verdict = verdict_of[line.title]
-        cells |= (
-            {"verdict": verdict.kind}
-            if verdict.kind
-            else {"verdict": "none", "verdict.reason": verdict.reason}
-        )
-        lines.append(cells | {"flags": flag_text(line)})
+        cells = _shift_cells(line, setting.axes, source, other_features(setting))
+        verdict = verdict_by_title[line.title]
+        cells["verdict"] = verdict.kind or "none"
+        if not verdict.kind:
+            cells["verdict.reason"] = verdict.reason
+        cells["flags"] = flag_text(line)
+        kinds.add(cells["interval"])
+        published_values += [cells[f"{axis} published"] for axis, _ in AXES]
+        lines.append(cells)
+    notes = [text for kind, text in _INTERVALS.items() if kind in kinds]
+    notes.append(_NO_SHIFT)
+    if source and any(value is not None for value in published_values):
+        notes.append(_caution(setting, source))
+    intervals = interval_words(setting, setting.axes)
+    title = f"Diversity and correlation shift, mean over pairs [{intervals}]"
+    return table(lines, "shift", title, filled(_shift_columns(source), lines), notes)
+
+
+def _shift_cells(
+    line: ShiftLine, axes: tuple[str, str], source: Published | None, flag: str
+) -> dict[str, Any]:
+    """Build the cells of a dataset: both shifts, in columns that start with the names of AXES.
+
+    Args:
+        line: the dataset.
+        axes: names of the values that are diversity and correlation shift.
+        source: a published table.
+        flag: marks its values.
+    """
+    cells: dict[str, Any] = {
+        "dataset": line.title,
+        "pairs": pair_text(line),
+        "classes": class_text(line),
+    }
+    # tables of whole datasets are of the folds of a protocol, never of every two environments
+    row = str(line.identity["dataset"]) if line.identity["pairs"] == "folds" else ""
+    for (axis, _), name in zip(AXES, axes, strict=True):
+        cells |= value_cell(line, axis, name)
+        cells |= value_cell(line, f"{axis} null", name, HALVES)
+        cells |= exact_cell(line, f"{axis} exact", name)
+        cells |= printed(source, row, axis, f"{axis} published", flag)
+    cells |= value_cell(line, "cor labels", axes[1], LABELS)
+    estimate = line.value(axes[0])
+    cells["interval"] = estimate.interval if estimate else None
+    return cells
+
+
+def _shift_columns(source: Published | None) -> list[Column]:
+    """Define the columns of :func:`shift_table`."""
+    paper = source.source if source else ""
+    built = "from the construction of the dataset"
+    shuffled = "with labels shuffled on either side, which leaves no correlation shift"
     columns = [
         DATASET,
         Column("pairs"),
         Column("classes", help="that count, in both sides of every pair"),
     ]
     for axis, title in AXES:
-        columns += [
-            *null_columns(axis, title),
-            Column(
-                f"{axis} exact",
-                f"{title}, exact",
-                "distance",
-                "from the construction of the dataset",
-            ),
-            Column(
-                f"{axis} published",
-                f"{title}, published",
-                "distance",
-                source.source if source else "",
-            ),
-        ]
-    shuffled = "with labels shuffled on either side, which leaves no correlation shift"
-    columns += [
+        columns += null_columns(axis, title)
+        columns.append(Column(f"{axis} exact", f"{title}, exact", "distance", built))
+        columns.append(Column(f"{axis} published", f"{title}, published", "distance", paper))
+    return [
+        *columns,
         Column("cor labels", "correlation, labels shuffled", "distance", shuffled),
         Column("interval", help="what the interval is made of"),
         Column("verdict", help="which shift dominates, where intervals tell it from no shift"),
         FLAGS,
     ]
-    notes = [
-        text
-        for kind, text in _INTERVALS.items()
-        if any(cells["interval"] == kind for cells in lines)
-    ]
-    notes.append(_NO_SHIFT)
-    if source and any(
-        cells[f"{axis} published"] is not None for cells in lines for axis, _ in AXES
-    ):
-        notes.append(_caution(setting, source))
-    title = (
-        "Diversity and correlation shift, mean over pairs "
-        f"[{interval_words(setting, setting.axes)}]"
-    )
-    return table(lines, "shift", title, filled(columns, lines), notes)
 
 
 def _caution(setting: ShiftSetting, source: Published) -> str:
@@ -354,9 +375,34 @@ def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
                 cells |= exact_cell(line, f"{name} exact", name, str(pair))
                 cells |= printed(source, row, name, f"{name} published", other_features(setting))
             lines.append(cells | {"dropped": facts["dropped"], "flags": facts["flags"]})
-        file, title = f"pairs_{slug(line.title)}", f"Pairs of {line.title}"
-        tables.append(table(lines, file, title, filled(columns, lines), [_NO_SHIFT], detail=True))
+        title = f"Pairs of {line.title}"
+        notes = [_NO_SHIFT]
+        shown = filled(columns, lines)
+        tables.append(table(lines, f"pairs_{slug(line.title)}", title, shown, notes, detail=True))
     return tables
+
+
+def _printed_by_network(line: ShiftLine) -> list[dict[str, Any]]:
+    """List the published lines of a dataset, one for each paper and network."""
+    lines = []
+    for source in map(published, NETWORKS):
+        rows_by_network: dict[str, list[Mapping[str, Value]]] = defaultdict(list)
+        for row, values in source.values.items():
+            dataset, network, *_ = row.split("/")  # one row for each environment
+            if dataset == line.identity["dataset"]:
+                rows_by_network[network].append(values)
+        for network, rows in rows_by_network.items():
+            cells = {"dataset": line.title, "network": network, "source": source.source}
+            for axis, _ in AXES:
+                means = []
+                for split in range(SPLITS):
+                    values_of_split = [values.get(f"{axis}_{split}") for values in rows]
+                    present = [value.mean for value in values_of_split if value is not None]
+                    if len(present) == len(rows):
+                        means.append(mean(present))
+                cells |= over_seeds(axis, means, SPLITS, "not readable")
+            lines.append(cells)
+    return lines
 
 
 def network_table(setting: ShiftSetting) -> Table | None:
@@ -365,36 +411,15 @@ def network_table(setting: ShiftSetting) -> Table | None:
 
     None for other estimators than theirs, and where no paper has the dataset by network.
     """
+    if setting.identity["estimator"] != "ood_bench" or setting.axes is None:
+        return None
     lines = []
-    for line in (
-        setting.lines if setting.identity["estimator"] == "ood_bench" and setting.axes else ()
-    ):
-        dataset, printed_lines = line.identity["dataset"], []
-        for source in map(published, NETWORKS):
-            rows_by_network: dict[str, list[Mapping[str, Value]]] = defaultdict(list)
-            for row, values in source.values.items():
-                name, network, *_ = row.split("/")  # one row for each environment
-                if name == dataset:
-                    rows_by_network[network].append(values)
-            for network, rows in rows_by_network.items():
-                cells: dict[str, Any] = {
-                    "dataset": line.title,
-                    "network": network,
-                    "source": source.source,
-                }
-                for axis, _ in AXES:
-                    splits = [f"{axis}_{split}" for split in range(5)]
-                    whole = [split for split in splits if all(split in values for values in rows)]
-                    means = [mean([values[split].mean for values in rows]) for split in whole]
-                    cells |= over_seeds(axis, means, len(splits), "not readable")
-                printed_lines.append(cells)
+    for line in setting.lines:
+        printed_lines = _printed_by_network(line)
         if printed_lines:
-            cells = {
-                "dataset": line.title,
-                "network": setting.identity["backbone"],
-                "source": "ours",
-            }
-            for (axis, _), name in zip(AXES, setting.axes or (), strict=True):
+            network = setting.identity["backbone"]
+            cells = {"dataset": line.title, "network": network, "source": "ours"}
+            for (axis, _), name in zip(AXES, setting.axes, strict=True):
                 cells |= value_cell(line, axis, name)
             lines += [cells, *printed_lines]
     columns = [
@@ -445,18 +470,16 @@ def number_table(setting: ShiftSetting, part: str) -> Table | None:
 
 
 def refusal_table(setting: ShiftSetting) -> Table | None:
-    """List the pairs without an estimate, and why; None where every pair has one."""
+    """List the pairs without an estimate, and why; return None if every pair has one."""
     lines = [
         {"dataset": line.title, "pair": pair, "refused": reason}
         for line in setting.lines
         for pair, reason in line.pairs["refused"].items()
         if reason
     ]
-    return (
-        table(lines, "refused", "Refused estimates", [DATASET, PAIR, Column("refused", "why")])
-        if lines
-        else None
-    )
+    if not lines:
+        return None
+    return table(lines, "refused", "Refused estimates", [DATASET, PAIR, Column("refused", "why")])
 
 
 def distance_table(setting: ShiftSetting) -> Table:
@@ -466,10 +489,7 @@ def distance_table(setting: ShiftSetting) -> Table:
         cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line)}
         for name in DISTANCE_TITLES:
             cells |= with_null(line, name)
-        tests = [
-            test.value for pair in line.pairs.index if (test := line.value("mmd2_p", pair=pair))
-        ]
-        cells |= entry("mmd2_p", max(tests, default=None))
+        cells |= entry("mmd2_p", max(values_by_pair(line, "mmd2_p"), default=None))
         lines.append(cells | with_null(line, "ni_pooled"))
     columns = [
         DATASET,
@@ -509,7 +529,8 @@ def concept_table(setting: ShiftSetting) -> Table:
     """List covariate and concept shift of every dataset beside published ones (Zhang et al. 2023,
     Table 1).
     """
-    source, lines = published(COVARIATE_AND_CONCEPT), []
+    source = published(COVARIATE_AND_CONCEPT)
+    lines = []
     for line in setting.lines:
         cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line)}
         for name in CONCEPT_TITLES:
@@ -519,7 +540,9 @@ def concept_table(setting: ShiftSetting) -> Table:
             cells |= printed(source, row, column, f"{name} published", other_features(setting))
         lines.append(cells)
     meaning = {
-        "tv": "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation",
+        "tv": (
+            "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation"
+        ),
         "disc": (
             "largest difference of two classifiers' disagreement on p and on q, over those "
             "trained here"
@@ -552,7 +575,8 @@ def concept_table(setting: ShiftSetting) -> Table:
             "sketches can be told apart in only 66% of cases, and a network tells them apart "
             "nearly always. Compare orders, not sizes."
         )
-    if too_low := [line.title for line in setting.lines if _underestimated(line)]:
+    too_low = [line.title for line in setting.lines if _underestimated(line)]
+    if too_low:
         notes.append(
             f"{', '.join(too_low)}: M_cpt max - min exceeds the interval of the total variation, "
             "which it cannot: the total variation is underestimated there."
@@ -572,11 +596,13 @@ def _underestimated(line: ShiftLine) -> bool:
 
 
 def frechet_table(setting: ShiftSetting) -> Table:
-    """List the distances of the pretraining images to every environment (Yu et al. 2024, Table 2)."""
-    source, lines = published(PRETRAINING), []
+    """List distances of the pretraining images to environments (Yu et al. 2024, Table 2)."""
+    source = published(PRETRAINING)
+    lines = []
     for line in setting.lines:
         for name, facts in line.pairs.iterrows():
-            pair, env = str(name), str(facts["q"])
+            pair = str(name)
+            env = str(facts["q"])
             row = f"{line.identity['dataset']}/{env}"
             cells: dict[str, Any] = {"dataset": line.title, "environment": env, "n": facts["n_q"]}
             cells |= value_cell(line, "d2_inf", "d2_inf", pair=pair)

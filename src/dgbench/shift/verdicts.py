@@ -21,17 +21,16 @@ class Verdict:
 
 
 def verdicts(setting: ShiftSetting) -> dict[str, Verdict]:
-    """Map dataset -> which shift dominates it; empty where the estimator has no diversity and
-    correlation shift.
-    """
-    return (
-        {line.title: _verdict(line, setting.axes) for line in setting.lines} if setting.axes else {}
-    )
+    """Map each dataset to which shift dominates it; empty if the estimator does not tell."""
+    if setting.axes is None:
+        return {}
+    return {line.title: _verdict(line, setting.axes) for line in setting.lines}
 
 
 def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
     estimates = [line.value(name, null) for name in axes for null in (NO_NULL, HALVES)]
-    if reason := _why_not(line, estimates):
+    reason = _why_not(line, estimates)
+    if reason:
         return Verdict("", reason, f"{line.title}: no verdict, {reason}.")
     div, null_div, cor, null_cor = (estimate for estimate in estimates if estimate)
     kind = verdict_kind(div, cor, null_div, null_cor)
@@ -44,8 +43,11 @@ def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
 
 
 def _why_not(line: ShiftLine, estimates: Sequence[MeanEstimate | None]) -> str:
-    """Say why estimates of a dataset (diversity, null, correlation, null) allow no verdict; empty
-    where they do.
+    """Explain why estimates of a dataset allow no verdict; return an empty text if they do.
+
+    Args:
+        line: the dataset.
+        estimates: of diversity, its null, correlation, its null.
     """
     if None in estimates[::2]:
         reason = next((text for text in line.pairs["refused"] if text), "a value is missing")

@@ -56,20 +56,22 @@ def print_plan(
     left_by_job = [workload.add(words) for words in jobs]
     kinds = workload.kinds.values()
     uncounted = [] if starts else list(_count(kinds))
-    if assumed := _assumed_card(kinds):
+    assumed = _assumed_card(kinds)
+    if assumed:
         print(assumed)
     for line in lines_of_datasets(kind.left[0].info for kind in kinds if kind.left):
         print(line)
     _print_table(workload)
-    if n_repeats := sum(kind.again for kind in kinds):
+    n_repeats = sum(kind.again for kind in kinds)
+    if n_repeats:
         print(f"Once the searches have chosen, up to {n_repeats} models more.")
     to_train = [job_left for job_left in left_by_job if job_left.runs]
-    lengths = [
-        _sum(workload.seconds(to_train[i]) for i in pack)
-        for pack in packed([job_left.runs for job_left in to_train], size)
-    ]
+    seconds = [workload.seconds(job_left) for job_left in to_train]
+    packs = packed([job_left.runs for job_left in to_train], size)
+    lengths = [_sum(seconds[pack.start : pack.stop]) for pack in packs]
     print(_jobs(len(jobs), lengths, size) + _explained(starts, _unclocked(kinds)))
-    if counted := [kind for kind in kinds if kind.cost]:
+    counted = [kind for kind in kinds if kind.cost]
+    if counted:
         print(_counted_columns(counted))
     needing = workload.needing.values()
     absent = dict.fromkeys(
@@ -153,22 +155,9 @@ class Judged:
         Raises:
             ConfigError, WeightsError: it cannot work.
         """
-        config, trainer, image = study.config, study.config["trainer"], study.info.image
-        if (
-            is_small(config, image)
-            and all(config[group] == conf_of(group, name) for group, name in PLAIN.items())
-            and all(
-                str(config[group].get("_target_") or "dgbench.").startswith("dgbench.")
-                for group in OURS
-            )
-            and not any(
-                word.startswith(tuple(f"+{group}." for group in OURS)) for word in study.words
-            )
-            and (CONF / "algorithm" / f"{study.spec.objective}.yaml").is_file()
-            and trainer["accumulate"] == trainer["devices"] == 1
-            and config["execution"]["mode"] != "stacked"
-            and config["seed_moves"] != "inputs"
-        ):
+        config = study.config
+        image = study.info.image
+        if _needs_no_judgment(study):
             return
         groups = [
             config[group] for group in ("backbone", "init", "trainer", "execution", *PLAIN, *OURS)
@@ -182,10 +171,7 @@ class Judged:
         self._done.add(key)
         passed = Remembered("passed")
         asked = [key, *_facts(study)]
-        targets = [str(config[group].get("_target_") or "dgbench.") for group in OURS]
-        keeps = study.weights.to_fetch() is None and all(
-            target.startswith("dgbench.") for target in targets
-        )
+        keeps = study.weights.to_fetch() is None and _names_ours(config)
         if self.remembers and keeps and passed.read(study, asked):
             return
 
@@ -195,17 +181,42 @@ class Judged:
 
         build_logger(config)
         build(config, "selection")
-        if reason := why_not_here(Blueprint(study).settings):
+        reason = why_not_here(Blueprint(study).settings)
+        if reason:
             self.cautions[reason] = None
         elif keeps:
             passed.keep(study, asked, {"passed": True})
+
+
+def _needs_no_judgment(study: PlannedStudy) -> bool:
+    """Return whether all that a study builds is dgbench's own, small and plain."""
+    config = study.config
+    trainer = config["trainer"]
+    added = tuple(f"+{group}." for group in OURS)
+    return (
+        is_small(config, study.info.image)
+        and all(config[group] == conf_of(group, name) for group, name in PLAIN.items())
+        and _names_ours(config)
+        and not any(word.startswith(added) for word in study.words)
+        and (CONF / "algorithm" / f"{study.spec.objective}.yaml").is_file()
+        and trainer["accumulate"] == trainer["devices"] == 1
+        and config["execution"]["mode"] != "stacked"
+        and config["seed_moves"] != "inputs"
+    )
+
+
+def _names_ours(config: Mapping[str, Any]) -> bool:
+    """Return whether the classes of the groups :data:`OURS` are dgbench's."""
+    targets = [str(config[group].get("_target_") or "dgbench.") for group in OURS]
+    return all(target.startswith("dgbench.") for target in targets)
 
 
 def absent_files(
     config: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights
 ) -> Iterator[str]:
     """List what must be fetched before a job can work, and the command that fetches it."""
-    name, dataset = info.name, config["dataset"]
+    name = info.name
+    dataset = config["dataset"]
     data = dataset.get("data_dir") or config["paths"]["data_dir"]
     if dataset.get("base") == "auto" and info.base == "digits":
         fetch = fetching_command(name, Path(data))
@@ -222,7 +233,8 @@ def absent_files(
         if dataset.get("fetch") and fetch_images:
             remedy = f"first: {fetch_images}"
         yield f"not here yet: images of {name}, in {root or data}; {remedy}"
-    if (command := weights.to_fetch()) is not None:
+    command = weights.to_fetch()
+    if command is not None:
         label = f"init={config['init']['name']} for {config['backbone']['arch']}"
         yield f"not here yet: weights of {label}; where the jobs have no network, first: {command}"
 
@@ -303,7 +315,8 @@ def _assumed_card(kinds: Iterable[KindLeft]) -> str:
     if not guessed:
         return ""
     study = guessed[0].typical_first[0]
-    card, trainer = _card(study), TrainerSettings(**study.config["trainer"])
+    card = _card(study)
+    trainer = TrainerSettings(**study.config["trainer"])
     peak = card.rate(trainer) / card.utilization / 1e12
     hours = sum(kind.guess or 0.0 for kind in guessed) / 3600
     return (
@@ -317,8 +330,10 @@ def _unclocked(kinds: Iterable[KindLeft]) -> str:
     """Return the marks in the table of kinds that were never clocked: of a guess, of no time, or
     both.
     """
-    unclocked = [kind for kind in kinds if kind.seconds is None]
-    marks = {"?" if kind.guess is None else "~" for kind in unclocked}
+    marks = set()
+    for kind in kinds:
+        if kind.seconds is None:
+            marks.add("?" if kind.guess is None else "~")
     return " or ".join(sorted(marks, reverse=True))
 
 
@@ -367,34 +382,35 @@ def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
     """Explain why draws multiply with trials and seeds, and what stops early, for the first
     algorithm with a search.
     """
-    for search, kind in ((kind.left[0].search, kind) for kind in kinds if kind.left):
-        if search:
-            n_studies, trials = (
-                len(search.scheme.studies(search.base)),
-                len(search.scheme.independent()["trials"]),
-            )
-            seeds = len(kind.seeds)
-            factors = [f"{n_studies // trials} draws", f"{trials} trials", f"{seeds} seeds"]
-            factors.append(f"{kind.studies // (n_studies * seeds)} settings")
-            shown_factors = [factor for factor in factors if not factor.startswith("1 ")]
-            if isinstance(search.scheme, Halving):
-                trainer = kind.left[0].config["trainer"]
-                share = search.scheme.share(trainer["steps"], trainer["eval_every"])
-                yield (
-                    "Counted to their end, also draws that hparams=halving stops: it trains "
-                    f"{share:.0%} of the steps"
-                )
-            if max(trials, seeds) > 1:
-                yield (
-                    "A search trains all its draws for each trial and each seed, since each of "
-                    f"these chooses its own: {kind.algorithm} {' x '.join(shown_factors)} = "
-                    f"{kind.studies} studies"
-                )
-            return
+    searching = [kind for kind in kinds if kind.left and kind.left[0].search]
+    if not searching:
+        return
+    kind = searching[0]
+    search = kind.left[0].search
+    assert search is not None
+    n_studies = len(search.scheme.studies(search.base))
+    trials = len(search.scheme.independent()["trials"])
+    seeds = len(kind.seeds)
+    factors = [f"{n_studies // trials} draws", f"{trials} trials", f"{seeds} seeds"]
+    factors.append(f"{kind.studies // (n_studies * seeds)} settings")
+    shown_factors = [factor for factor in factors if not factor.startswith("1 ")]
+    if isinstance(search.scheme, Halving):
+        trainer = kind.left[0].config["trainer"]
+        share = search.scheme.share(trainer["steps"], trainer["eval_every"])
+        yield (
+            "Counted to their end, also draws that hparams=halving stops: it trains "
+            f"{share:.0%} of the steps"
+        )
+    if max(trials, seeds) > 1:
+        yield (
+            "A search trains all its draws for each trial and each seed, since each of "
+            f"these chooses its own: {kind.algorithm} {' x '.join(shown_factors)} = "
+            f"{kind.studies} studies"
+        )
 
 
 def _without_effect(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """List phases and losses that have no effect; not those of random draws, where this may happen."""
+    """List phases and losses without effect, but for random draws, where this may happen."""
     cautions = (
         f"{kind.algorithm}: {caution}"
         for kind in kinds
@@ -416,23 +432,29 @@ def _print_table(workload: Workload) -> None:
     print(f"{'algorithm':<{width}}{titles}{costs}", flush=True)
     for name, kinds in (*by_name.items(), ("all", [*workload.kinds.values()])):
         counted = sum((kind.models for kind in kinds), Counter[str]())
-        counts = [
-            sum(kind.studies for kind in kinds),
-            counted.total(),
-            *(counted[state] for state in STATES),
-        ]
+        n_studies = sum(kind.studies for kind in kinds)
+        counts = [n_studies, counted.total(), *(counted[state] for state in STATES)]
         numbers = "".join(f"{count:>9}" for count in counts)
-        times = [kind.guess if kind.seconds is None else kind.seconds for kind in kinds]
-        mark = "~" if any(kind.seconds is None for kind in kinds) else ""
-        time, disk = _sum(times), _sum(kind.bytes for kind in kinds)
-        costs = f"{'?' if time is None else mark + duration(time):>14}{'?' if disk is None else _size(disk):>10}"
+        costs = _time_cell(kinds)
+        disk = _sum(kind.bytes for kind in kinds)
+        costs += f"{'?' if disk is None else _size(disk):>10}"
         if counts_costs:
-            memory, flops = (
-                max(k.cost.memory for k in kinds if k.cost),
-                _sum(k.flops for k in kinds),
-            )
+            memory = max(kind.cost.memory for kind in kinds if kind.cost)
+            flops = _sum(kind.flops for kind in kinds)
             costs += f"{_size(memory):>10}{'?' if flops is None else _peta(flops):>10}"
         print(f"{name:<{width}}{numbers}{costs}", flush=True)
+
+
+def _time_cell(kinds: Sequence[KindLeft]) -> str:
+    """Format the time of the rest, with ~ if some of it is that of an assumed card."""
+    times = []
+    mark = ""
+    for kind in kinds:
+        if kind.seconds is None:
+            mark = "~"
+        times.append(kind.guess if kind.seconds is None else kind.seconds)
+    time = _sum(times)
+    return f"{'?' if time is None else mark + duration(time):>14}"
 
 
 def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
@@ -453,7 +475,8 @@ def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
         text = f"{queue_jobs} (of {typed})"
     if not times or len(times) < len(lengths):
         return f"{text}."
-    shortest, longest = roughly(min(times)), roughly(max(times))
+    shortest = roughly(min(times))
+    longest = roughly(max(times))
     length = longest if shortest == longest else f"{shortest} to {longest}"
     unit, number = ("GPU", size.gpus) if size.gpus else ("core", size.cores)
     hours = _hours(sum(times) / 3600 * number)
@@ -461,7 +484,9 @@ def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
 
 
 def _hours(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}" if hours >= 0.1 else "less than 0.1"
+    if hours >= 10:
+        return f"{hours:,.0f}"
+    return f"{hours:.1f}" if hours >= 0.1 else "less than 0.1"
 
 
 def _explained(starts: bool, unclocked: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -41,7 +41,6 @@ Kind = tuple[str, ...]  #: dataset, algorithm, network, tuning, sharpness
 
 
 # ---- what is left
-# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -66,22 +65,18 @@ class KindLeft:
 
     @property
     def typical_first(self) -> list[PlannedStudy]:
-        """The studies of ``left``, first the one with a batch size nearest their mean: it costs
-        what a draw does.
-        """
+        """Sort ``left``, first the study with a batch size nearest the mean, as a typical draw."""
         mean = fmean(study.spec.hparams["batch_size"] for study in self.left)
         return sorted(self.left, key=lambda study: abs(study.spec.hparams["batch_size"] - mean))
 
     @property
     def seconds_per_minibatch(self) -> float | None:
-        """Mean seconds, over models, of a minibatch of one environment; None where no speed is
-        known.
-        """
+        """Compute the mean seconds of a minibatch of one environment; None if no speed is known."""
         return fmean(1 / rate for rate in self.rates) if self.rates else None
 
     @property
     def seconds(self) -> float | None:
-        """Seconds that what is left takes in one process; None where no speed is known."""
+        """Compute the seconds that the rest takes in one process; None if no speed is known."""
         if not self.minibatches_left:
             return 0.0
         seconds = self.seconds_per_minibatch
@@ -89,18 +84,14 @@ class KindLeft:
 
     @property
     def flops(self) -> float | None:
-        """Operations that what is left takes, evaluations included; None where they were not
-        counted.
-        """
-        return (
-            self.minibatches_left * self.cost.per_minibatch(self.typical_first[0])
-            if self.cost
-            else None
-        )
+        """Compute the operations of the rest, evaluations included; None if none were counted."""
+        if self.cost is None:
+            return None
+        return self.minibatches_left * self.cost.per_minibatch(self.typical_first[0])
 
     @property
     def bytes(self) -> float | None:
-        """Disk that what is left will take; None where no run is done, and none was counted."""
+        """Compute the disk that the rest takes; None if no run is done, and none was counted."""
         to_train = self.models.total() - self.models["done"]
         if not to_train:
             return 0.0
@@ -109,28 +100,31 @@ class KindLeft:
         return to_train * self.cost.disk if self.cost else None
 
     def add(self, study: PlannedStudy, folds: Sequence[Fold]) -> tuple[int, int]:
-        """Add folds of a study; return how many of them are not done, and how many minibatches
-        these lack.
+        """Add folds of a study.
+
+        Returns:
+            how many of the folds are not done, and how many minibatches these lack.
         """
-        steps, begun = int(study.spec.training["steps"]), study.folder.is_dir()
+        steps = int(study.spec.training["steps"])
+        begun = study.folder.is_dir()
         halving = study.search is not None and isinstance(study.search.scheme, Halving)
         runs = minibatches = 0
         per_step = study.config["trainer"].get("environments_per_step")
         for fold in folds:
-            state, step, rate = "missing", 0, None
+            run = MISSING
             if begun:
                 folder = study.run_folder(fold)
-                state, step, rate = _state(folder, halving)
-            self.models[state] += 1
-            if state != "done":
+                run = _state(folder, halving)
+            self.models[run.state] += 1
+            n_envs = per_step or len(fold.training)
+            if run.state != "done":
                 runs += 1
-                minibatches += max(0, steps - step) * (per_step or len(fold.training))
+                minibatches += max(0, steps - run.step) * n_envs
             elif len(self.sizes) < SAMPLES:
-                self.sizes.append(
-                    sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-                )
-            if rate and len(self.rates) < SAMPLES:
-                self.rates.append(rate * (per_step or len(fold.training)))
+                files = [file for file in folder.rglob("*") if file.is_file()]
+                self.sizes.append(sum(file.stat().st_size for file in files))
+            if run.rate and len(self.rates) < SAMPLES:
+                self.rates.append(run.rate * n_envs)
         self.minibatches_left += minibatches
         if study.search:
             self.seeds.add(int(study.search.base.get("seed", study.spec.seed)))
@@ -144,28 +138,39 @@ class KindLeft:
         return runs, minibatches
 
 
-def _state(folder: Path, halving: bool) -> tuple[str, int, float | None]:
-    """Read the state of a run, its last known step, and its speed in models times steps per second
-    (None if unknown).
+class RunState(NamedTuple):
+    """How far a run is."""
+
+    state: str  #: done, running, failed, stopped or missing
+    step: int  #: last that is known
+    rate: float | None  #: models times steps per second; None if unknown
+
+
+MISSING = RunState("missing", 0, None)
+
+
+def _state(folder: Path, halving: bool) -> RunState:
+    """Read how far a run is.
 
     Args:
         folder: of the run.
         halving: whether its search is one that stops draws, so that one which was stopped has no
             more to do.
     """
-    word, beat = read_status(folder).word, read_beat(folder)
+    word = read_status(folder).word
+    beat = read_beat(folder)
     if word == RUNNING:
         state = "running" if is_locked(folder) else "stopped"
     elif word == STOPPED:
         state = "done" if halving else "stopped"
+    elif is_done(folder):
+        state = "done"
     else:
-        state = (
-            "done"
-            if is_done(folder)
-            else {FAILED: "failed", INTERRUPTED: "stopped"}.get(word, "missing")
-        )
-    rate = beat.steps_per_s * beat.runs if beat and beat.steps_per_s is not None else None
-    return state, beat.step if beat else 0, rate
+        state = {FAILED: "failed", INTERRUPTED: "stopped"}.get(word, "missing")
+    if beat is None:
+        return RunState(state, 0, None)
+    rate = None if beat.steps_per_s is None else beat.steps_per_s * beat.runs
+    return RunState(state, beat.step, rate)
 
 
 @dataclass
@@ -208,7 +213,8 @@ class Workload:
             if self.judge:
                 self.judge(study)
             counted_folds = self._seen[study.folder]
-            if new := [fold for fold in study.folds if fold.name not in counted_folds]:
+            new = [fold for fold in study.folds if fold.name not in counted_folds]
+            if new:
                 groups = ("dataset", "algorithm", "backbone", "tuning", "sharpness")
                 kind = tuple(str(study.config[group]["name"]) for group in groups)
                 models = self.kinds.setdefault(kind, KindLeft(study.spec.algorithm))
@@ -222,9 +228,7 @@ class Workload:
         return job_left
 
     def seconds(self, left: Left) -> float | None:
-        """Estimate the seconds that a job takes in one process; None where the speed of some of it
-        is not known.
-        """
+        """Estimate the seconds that a job takes in one process; None if a speed is not known."""
         total = 0.0
         for kind, minibatches in left.minibatches.items():
             seconds = self.kinds[kind].seconds_per_minibatch
@@ -235,16 +239,14 @@ class Workload:
 
 
 # ---- what a job occupies
-# --------------------------------------------------------------------------------------------
 
 
 def cores() -> int:
-    """Count the CPU cores that this process may use at a time: its affinity mask, and the limit of
-    its container.
-    """
-    allowed = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    """Count the CPU cores that this process may use: affinity mask, limit of its container."""
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
+    else:
+        allowed = os.cpu_count() or 1
     try:
         quota, period = CGROUP_LIMIT.read_text().split()
         return max(1, min(allowed, int(quota) // int(period)))
@@ -253,9 +255,7 @@ def cores() -> int:
 
 
 def gpus() -> list[str]:
-    """List the visible CUDA devices by name as ``CUDA_VISIBLE_DEVICES`` takes them; none without
-    NVIDIA's driver.
-    """
+    """List the visible CUDA devices by name, as ``CUDA_VISIBLE_DEVICES`` takes them."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]
@@ -316,7 +316,7 @@ class SizedJob:
 
 
 def sized_jobs(jobs: Sequence[Sequence[str]], workload: Workload) -> list[SizedJob]:
-    """Count the runs that each job has left; one that is refused counts as one run, and fails alone."""
+    """Count the runs that each job has left; a refused one counts as one run, and fails alone."""
     sized = []
     for words in jobs:
         try:
@@ -343,5 +343,8 @@ def packed(runs: Sequence[int], size: JobSize) -> list[range]:
         total += n_runs
         if i > first and total > size.runs:
             packs.append(range(first, i))
-            first, total = i, n_runs
-    return [*packs, range(first, len(runs))] if runs else []
+            first = i
+            total = n_runs
+    if runs:
+        packs.append(range(first, len(runs)))
+    return packs

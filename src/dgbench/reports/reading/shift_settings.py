@@ -24,13 +24,23 @@ from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.shifts import read_shifts, text_of
 
 ALL_PAIRS = ""  #: in place of a pair's name: mean over the pairs of a dataset
-VALUE, DIAGNOSTIC = "value", "diagnostic"
+VALUE = "value"
+DIAGNOSTIC = "diagnostic"
 #: what must be equal for two estimates to be compared
 SETTING_KEYS = ("estimator", "settings", "features", "backbone", "init", "images")
 #: what tells the lines of a table apart
 LINE_KEYS = (
-    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "content", "seed", "pairs",
-)  # fmt: skip
+    "dataset",
+    "variant",
+    "base",
+    "evaluation",
+    "data_seed",
+    "split_seed",
+    "given",
+    "content",
+    "seed",
+    "pairs",
+)
 _TITLES = {
     "joint": "Joint classifier",
     "ood_bench": "OoD-Bench estimator",
@@ -57,7 +67,7 @@ class ShiftLine:
     def value(
         self, name: str, null: str = NO_NULL, pair: str = ALL_PAIRS, part: str = VALUE
     ) -> MeanEstimate | None:
-        """Look up the estimate of that name, by default over all pairs; None where there is none."""
+        """Look up an estimate by name, by default over all pairs; None if it is missing."""
         return self.values.get((part, null, pair, name))
 
     def names(self, part: str = VALUE) -> list[str]:
@@ -100,8 +110,7 @@ class ShiftSetting:
 def shift_settings(
     rows: Sequence[ShiftRow], split_by: str | None = None
 ) -> tuple[list[ShiftSetting], list[Problem]]:
-    """Group rows into settings, estimators of diversity and correlation shift first, and name what
-    is odd in them.
+    """Group rows into settings, estimators of both shifts first, and list what is odd in them.
 
     Args:
         rows: each estimate once.
@@ -116,36 +125,41 @@ def shift_settings(
             f"split_by={split_by} is no identity key of shifts; choose one of "
             f"{', '.join(identity_keys)}"
         )
-    keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
-    groups = _grouped([{key: getattr(row.identity, key) for key in keys} for row in rows], rows)
-    order = {name: number for number, name in enumerate(_TITLES)}
-    groups.sort(
-        key=lambda group: (
-            order.get(name := group[0]["estimator"], len(order)),
-            name,
-            text_of(group[0]),
-        )
-    )
-    settings, problems = [], list[Problem]()
-    for title, (identity, members) in zip(
-        _titles([identity for identity, _ in groups]), groups, strict=True
-    ):
+    keys = list(SETTING_KEYS)
+    if split_by and split_by not in keys:
+        keys.append(split_by)
+    groups = _grouped([_values_of(row, keys) for row in rows], rows)
+    groups.sort(key=lambda group: _place(group[0]))
+    titles = _titles([identity for identity, _ in groups])
+    settings = []
+    problems: list[Problem] = []
+    for title, (identity, members) in zip(titles, groups, strict=True):
         lines = _lines(members)
-        codes = {
-            line.title: sorted({row.identity.code for row in of_line}) for line, of_line in lines
-        }
-        for line_title, versions in codes.items():
+        all_versions: set[str] = set()
+        for line, of_line in lines:
+            versions = {row.identity.code for row in of_line}
+            all_versions |= versions
             if len(versions) > 1:
                 reason = (
-                    f"rows of code {' and '.join(versions)} in one line; split_by=code keeps them "
-                    "apart"
+                    f"rows of code {' and '.join(sorted(versions))} in one line; split_by=code "
+                    "keeps them apart"
                 )
-                problems.append(Problem("several code versions", f"{line_title}, {title}", reason))
-        versions = sorted({version for versions in codes.values() for version in versions})
-        settings.append(
-            ShiftSetting(title, identity, tuple(line for line, _ in lines), tuple(versions))
-        )
+                problems.append(Problem("several code versions", f"{line.title}, {title}", reason))
+        shift_lines = tuple(line for line, _ in lines)
+        settings.append(ShiftSetting(title, identity, shift_lines, tuple(sorted(all_versions))))
     return settings, problems
+
+
+def _values_of(row: ShiftRow, keys: Sequence[str]) -> dict[str, Any]:
+    return {key: getattr(row.identity, key) for key in keys}
+
+
+def _place(identity: Mapping[str, Any]) -> tuple[int, str, str]:
+    """Build the sort key of a setting: estimators in the order of their titles, then by name."""
+    name = identity["estimator"]
+    known = list(_TITLES)
+    number = known.index(name) if name in known else len(known)
+    return number, name, text_of(identity)
 
 
 def form_of(identity: Mapping[str, Any]) -> str:
@@ -198,45 +212,44 @@ def _grouped(
 
 
 def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name settings by estimator, network and features, and by every setting in which those of one
-    estimator differ.
+    """Name settings by estimator, network and features, and by what tells those of one estimator
+    apart.
     """
     titles = []
-    plain = [
-        {**identity["settings"], **{k: v for k, v in identity.items() if k != "settings"}}
-        for identity in identities
-    ]
-    shown = ("estimator", "backbone", "init", "features")
+    plain = []
+    for identity in identities:
+        outer = {key: value for key, value in identity.items() if key != "settings"}
+        plain.append({**identity["settings"], **outer})
     for setting in plain:
         peers = [other for other in plain if other["estimator"] == setting["estimator"]]
-        differing = [
-            key
-            for key, value in setting.items()
-            if key not in shown
-            and value is not None
-            and any(other.get(key) != value for other in peers)
-        ]
         words = [
             _TITLES.get(setting["estimator"], setting["estimator"]),
             f"{setting['backbone']}/{setting['init']}",
-        ]
-        words += [
             f"{setting['features']} features",
-            *(f"{key}={words_of(setting[key])}" for key in differing),
         ]
+        differing = _differing_keys(setting, peers)
+        words += [f"{key}={words_of(setting[key])}" for key in differing]
         if "formula" in setting and "formula" not in differing:
             words.append(f"formula={setting['formula']}")
         titles.append(", ".join(words))
     return titles
 
 
+def _differing_keys(setting: Mapping[str, Any], peers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """List the keys, beside those of every title, in which a setting differs from a peer."""
+    keys = []
+    for key, value in setting.items():
+        if key in ("estimator", "backbone", "init", "features") or value is None:
+            continue
+        if any(peer.get(key) != value for peer in peers):
+            keys.append(key)
+    return keys
+
+
 def _lines(rows: Sequence[ShiftRow]) -> list[tuple[ShiftLine, list[ShiftRow]]]:
     """Build the lines of a setting, sorted by title, each with its rows."""
     keys = [key for key in LINE_KEYS if key != "pairs"]
-    groups = _grouped(
-        [{**{key: getattr(row.identity, key) for key in keys}, "pairs": row.pairs} for row in rows],
-        rows,
-    )
+    groups = _grouped([{**_values_of(row, keys), "pairs": row.pairs} for row in rows], rows)
     titles = dataset_titles([identity for identity, _ in groups], LINE_KEYS)
     lines = [
         (ShiftLine(title, identity, _estimates(members), _pairs(members)), members)
@@ -253,34 +266,28 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Mean
     are drawn once for all pairs.
     """
     keys = ["part", "null", "name", "pair"]
-    frame = pd.DataFrame(
-        [
-            (part, row.null, name, row.pair, row.kind, row.number, value)
-            for row in rows
-            for part, numbers in ((VALUE, row.values), (DIAGNOSTIC, row.diagnostics))
-            for name, value in numbers.items()
-        ],
-        columns=[*keys, "kind", "number", "value"],
-    ).drop_duplicates([*keys, "kind", "number"], keep="last")
-    exact = {
-        (row.pair, name): value
-        for row in rows
-        if row.null == NO_NULL
-        for name, value in row.exact.items()
-    }
+    numbers = []
+    exact = {}
+    for row in rows:
+        about = (row.pair, row.kind, row.number)
+        for name, value in row.values.items():
+            numbers.append((VALUE, row.null, name, *about, value))
+        for name, value in row.diagnostics.items():
+            numbers.append((DIAGNOSTIC, row.null, name, *about, value))
+        if row.null == NO_NULL:
+            exact.update({(row.pair, name): value for name, value in row.exact.items()})
+    columns = [*keys, "kind", "number"]
+    frame = pd.DataFrame(numbers, columns=[*columns, "value"]).drop_duplicates(columns, keep="last")
     estimates = {}
     for key, group in frame.groupby(keys[:3], sort=False):
         part, null, name = map(str, key)
-        by_number = {
-            kind: group[group["kind"] == kind].pivot(index="pair", columns="number", values="value")
-            for kind in (TRIAL, HALF)
-        }
-        trials, halves = by_number[TRIAL], by_number[HALF]
+        trials = _by_number(group, TRIAL)
         pairs = [pair for pair in group["pair"].unique() if pair in trials.index]
-        trials, halves = trials.reindex(pairs), halves.reindex(pairs)
-        true = [
-            exact.get((pair, name)) if (part, null) == (VALUE, NO_NULL) else None for pair in pairs
-        ]
+        trials = trials.reindex(pairs)
+        halves = _by_number(group, HALF).reindex(pairs)
+        true: list[float | None] = [None] * len(pairs)
+        if (part, null) == (VALUE, NO_NULL):
+            true = [exact.get((pair, name)) for pair in pairs]
         values = trials.mean(axis=1)
         for i, pair in enumerate(pairs):
             estimates[part, null, pair, name] = _estimate(
@@ -292,14 +299,20 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Mean
     return estimates
 
 
+def _by_number(lines: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Arrange values of one kind as pair x number."""
+    of_kind = lines[lines["kind"] == kind]
+    return of_kind.pivot(index="pair", columns="number", values="value")
+
+
 def _estimate(
     value: Any, trials: pd.Series[Any], halves: pd.Series[Any], exact: Sequence[float | None]
 ) -> MeanEstimate:
     exact_values = [true for true in exact if true is not None]
-    trials, truth = (
-        trials.dropna(),
-        math.fsum(exact_values) / len(exact_values) if len(exact_values) == len(exact) else None,
-    )
+    trials = trials.dropna()
+    truth = None
+    if len(exact_values) == len(exact):
+        truth = math.fsum(exact_values) / len(exact_values)
     low, high, kind = interval(float(value), trials.to_numpy(), halves.dropna().to_numpy())
     return MeanEstimate(float(value), low, high, kind, len(trials), len(exact), truth)
 
@@ -315,18 +328,27 @@ def _pairs(rows: Sequence[ShiftRow]) -> pd.DataFrame:
         first = next((row for row in trials if not row.refused), trials[0])
         flags = Counter(flag for row in trials for flag in dict.fromkeys(row.flags))
         refused = Counter(row.refused for row in trials if row.refused)
-        lines.append({
-            "pair": pair, "p": "+".join(first.p), "q": "+".join(first.q),
-            "n_p": first.n[0] if first.n else None, "n_q": first.n[-1] if first.n else None,
-            "classes": len(first.classes), "of": len(first.classes) + len(first.dropped),
-            "dropped": ", ".join(f"{name} ({'/'.join(map(str, n))})" for name, n in first.dropped.items()),
-            "flags": _counted(flags, len(trials)), "refused": _counted(refused, len(trials)),
-        })  # fmt: skip
+        dropped = []
+        for name, counts in first.dropped.items():
+            dropped.append(f"{name} ({'/'.join(map(str, counts))})")
+        facts = {
+            "pair": pair,
+            "p": "+".join(first.p),
+            "q": "+".join(first.q),
+            "n_p": first.n[0] if first.n else None,
+            "n_q": first.n[-1] if first.n else None,
+            "classes": len(first.classes),
+            "of": len(first.classes) + len(first.dropped),
+            "dropped": ", ".join(dropped),
+            "flags": _counted(flags, len(trials)),
+            "refused": _counted(refused, len(trials)),
+        }
+        lines.append(facts)
     return pd.DataFrame(lines).set_index("pair")
 
 
 def _counted(texts: Mapping[str, int], total: int) -> str:
-    return "; ".join(
-        text if count == total else f"{text} ({count} of {total} trials)"
-        for text, count in texts.items()
-    )
+    counted = []
+    for text, count in texts.items():
+        counted.append(text if count == total else f"{text} ({count} of {total} trials)")
+    return "; ".join(counted)

@@ -53,13 +53,15 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
     Raises:
         RecordError: there is not one estimate.
     """
-    paths, problems = places(roots), list[Problem]()
+    paths = places(roots)
+    problems: list[Problem] = []
     placed: list[tuple[str, ShiftRow]] = []  # folder, row
     seen: set[str] = set()
     with_rows: list[Path] = []
     for root in paths:
         for folder, files in searched(root, (SHIFT_FILE, STATUS_FILE), problems):
-            if SHIFT_FILE in files and (real := os.path.realpath(folder)) not in seen:
+            real = os.path.realpath(folder)
+            if SHIFT_FILE in files and real not in seen:
                 seen.add(real)
                 with_rows.append(Path(folder))
     for place in tracked(with_rows, "reading estimates", len(with_rows), "folders"):
@@ -76,7 +78,8 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
 
 
 def _read_folder(folder: Path, problems: list[Problem]) -> list[tuple[str, ShiftRow]]:
-    path, file = printable(folder), folder / SHIFT_FILE
+    path = printable(folder)
+    file = folder / SHIFT_FILE
     status = read_status(folder)
     if status.word not in ("", DONE):
         reason = f"{printable(status.reason)}; " if status.reason else ""
@@ -143,17 +146,16 @@ def _difference(used: ShiftRow, other: ShiftRow) -> str:
     )
     if bool(used.refused) != bool(other.refused):
         return f"{estimate}: one of them is refused{code}"
-    ours, theirs = used.values, other.values  # infinitely apart where only one has a value
-    apart = {
-        n: abs(ours[n] - theirs[n]) if n in ours and n in theirs else math.inf
-        for n in sorted({*ours, *theirs})
-    }
-    name = max(apart, key=apart.__getitem__, default="")
-    return (
-        f"{estimate}: {name} differs by {apart[name]:.3g}{code}"
-        if name and apart[name] > TOLERANCE
-        else ""
-    )
+    apart = {}
+    for name in sorted({*used.values, *other.values}):
+        if name in used.values and name in other.values:
+            apart[name] = abs(used.values[name] - other.values[name])
+        else:
+            apart[name] = math.inf
+    farthest = max(apart, key=apart.__getitem__, default="")
+    if not farthest or apart[farthest] <= TOLERANCE:
+        return ""
+    return f"{estimate}: {farthest} differs by {apart[farthest]:.3g}{code}"
 
 
 def text_of(values: Mapping[str, Any]) -> str:
