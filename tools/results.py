@@ -248,7 +248,7 @@ def read_lines(file: Path) -> list[Line]:
             lines.append(line)
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise RecordError(f"{file} cannot be read ({error}); copy it again") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise RecordError(f"{file}:{len(lines) + 1} is no packed run; {WRITE} pack`") from None
     return lines
 
@@ -646,7 +646,7 @@ def write_index(results: Path) -> list[Path]:
 
 def index_files(results: Path) -> dict[str, str]:
     """Make the generated files, name -> content; errors as :func:`stale_files`."""
-    entries = [read_entry(folder) for folder in entry_folders(results)]
+    entries = [_readable(folder) for folder in entry_folders(results)]
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     texts = (
         template.replace("{entries}", "\n".join(_overview(entries))),
@@ -655,6 +655,22 @@ def index_files(results: Path) -> dict[str, str]:
         _joined(entries, LEADERBOARD),
     )
     return dict(zip(INDEX_FILES, texts, strict=True))
+
+
+def _readable(folder: Path) -> Entry:
+    """Read an entry, or name it and its first fault in one line.
+
+    Raises:
+        RecordError: something is wrong with it.
+    """
+    try:
+        return read_entry(folder)
+    except RecordError as error:
+        first, *others = str(error).splitlines()
+        more = f", and {len(others)} more faults" if others else ""
+        raise RecordError(
+            f"{folder.name}: {first}{more}; `python tools/results.py check` lists them"
+        ) from None
 
 
 def _overview(entries: Sequence[Entry]) -> Iterator[str]:
