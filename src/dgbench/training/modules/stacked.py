@@ -376,7 +376,9 @@ def branches_refused() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not re.search("vmap(?:(?!vmap).)*(data-dependent control flow|dynamic shape)", str(error)):
+        if not re.search(
+            "vmap(?:(?!vmap).)*(data-dependent control flow|dynamic shape)", str(error)
+        ):
             raise
         raise DgbenchError(
             f"{raised_at(error) or 'the algorithm'} takes a branch, a number or a shape from "
