@@ -339,8 +339,15 @@ def test_a_hundred_foreign_files_are_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "subset"),
-    [("Train", "train"), ("val2017", "val"), ("test_set", "test"), ("train-images_01", "train")]
-    + [("train2set", None), ("set", None), ("0" * 100_000 + "!", None)],
+    [
+        ("Train", "train"),
+        ("val2017", "val"),
+        ("test_set", "test"),
+        ("train-images_01", "train"),
+        ("train2set", None),
+        ("set", None),
+        ("0" * 100_000 + "!", None),
+    ],
 )
 def test_names_of_splits(name: str, subset: str | None) -> None:
     """The last is long: a pattern that tried every digit as a beginning would take minutes."""

@@ -83,7 +83,13 @@ def test_it_appears_in_every_format(command: Any, folder: Path) -> None:
         "python report.py --config-dir my_configs report=drawn" in (out / "report.md").read_text()
     )
     [file] = out.glob("wandb/offline-run-*/*.wandb")
-    inspect = [Path(sys.executable).with_name("wandb"), "leet", "inspect", "--json", file]
+    inspect: list[str | Path] = [
+        Path(sys.executable).with_name("wandb"),
+        "leet",
+        "inspect",
+        "--json",
+        file,
+    ]
     text = subprocess.run(inspect, capture_output=True, text=True, check=True).stdout
     records = [json.loads(line) for line in text.splitlines()]
     items = next(record["history"]["item"] for record in records if record["type"] == "history")

@@ -148,10 +148,7 @@ def _archived(line: bytes, names: Names) -> Record:
         raise RecordError(wrong)
     for name in LATER_COLUMNS:
         columns.setdefault(name, [None] * about["row_count"])
-    numbered = dict(columns)
-    for name in ("env", "subset"):
-        numbered[name] = [names[text] for text in columns[name]]
-    rows = row_array(zip(*(numbered[name] for name in ROW_COLUMNS), strict=True))
+    rows = row_array(columns, names)
     keys = set(zip(columns["step"], columns["env"], columns["subset"], strict=True))
     # a run without one may be a model that was evaluated
     specified = Evaluations.specified(content.get("spec"))

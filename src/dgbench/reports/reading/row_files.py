@@ -11,7 +11,7 @@ import os
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -106,10 +106,16 @@ class Names(dict[str, int]):
         return place
 
 
-def row_array(rows: Iterable[tuple[Any, ...]]) -> RowArray:
-    """Make rows from tuples in the order of :data:`ROW_COLUMNS`, with numbers for names."""
+def row_array(columns: Mapping[str, Sequence[Any]], names: Names) -> RowArray:
+    """Make rows from a list for each of :data:`ROW_COLUMNS`; ``names`` numbers the names."""
+    rows = np.empty(len(columns["step"]), dtype=ROW_TYPE)
     with np.errstate(over="ignore"):  # a loss beyond single precision is infinite in a table
-        return np.array(list(rows), dtype=ROW_TYPE)
+        for name in ROW_COLUMNS:
+            values = columns[name]
+            if name in ("env", "subset"):
+                values = [names[text] for text in values]
+            rows[name] = np.array(values, dtype=ROW_TYPE[name])
+    return rows
 
 
 @dataclass(frozen=True)
@@ -303,11 +309,8 @@ def _record(
     latest = max(values, key=itemgetter("step"))
     codes = sorted({row.identity["code"] for row in kept.values()})
     identity = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
-    counts = itemgetter("env_held_out", "seen", "wrong", "loss", "majority_wrong")
-    array = row_array(
-        (fields["step"], names[fields["env"]], names[fields["subset"]], *counts(fields))
-        for fields in values
-    )
+    columns = {name: [fields[name] for fields in values] for name in ROW_COLUMNS}
+    array = row_array(columns, names)
     identity = {key: names.shared(identity[key]) for key in IDENTITY_KEYS}
     lacking = lacking_of(folder, identity, kept)
     run = Run("", identity, "", "", latest["step"], len(array), latest["together"], lacking)

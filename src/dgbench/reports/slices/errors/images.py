@@ -63,7 +63,7 @@ class EnvImages:
 
 
 @dataclass(frozen=True)
-class PredictedRun:
+class RunWithPredictions:
     """A run that has predictions."""
 
     run: Run  #: as it was collected
@@ -139,7 +139,7 @@ def _counted(
     return np.concatenate([positions for positions, _ in parts]), np.concatenate(weights)
 
 
-def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Problem]]:
+def predicted_runs(collection: Collection) -> tuple[list[RunWithPredictions], list[Problem]]:
     """Find the finished runs that have predictions and test environments; and what is missing.
 
     Raises:
@@ -156,7 +156,7 @@ def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Pro
             lacking[Path(run.folder).parent] += 1
             continue
         try:
-            runs.append(PredictedRun(run, file, about_predictions(file)))
+            runs.append(RunWithPredictions(run, file, about_predictions(file)))
         except RecordError as error:
             problems.append(Problem("unreadable predictions", str(file.parent), str(error)))
     for folder, count in lacking.items():
@@ -169,8 +169,8 @@ def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Pro
 
 
 def settings_of(
-    runs: Sequence[PredictedRun], split_by: str | None
-) -> dict[str, dict[str, list[PredictedRun]]]:
+    runs: Sequence[RunWithPredictions], split_by: str | None
+) -> dict[str, dict[str, list[RunWithPredictions]]]:
     """Group runs: title of the setting -> algorithm -> runs.
 
     Raises:
@@ -178,7 +178,9 @@ def settings_of(
     """
     placed = once_per_network([predicted.run.identity for predicted in runs])
     labels = setting_labels([identity for _, identity in placed], split_by)
-    settings: dict[str, dict[str, list[PredictedRun]]] = defaultdict(lambda: defaultdict(list))
+    settings: dict[str, dict[str, list[RunWithPredictions]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     members: dict[str, list[SelectedRun]] = defaultdict(list)
     for (index, identity), (title, algorithm) in zip(placed, labels, strict=True):
         settings[title][algorithm].append(runs[index])

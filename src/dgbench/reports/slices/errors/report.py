@@ -43,7 +43,7 @@ from dgbench.reports.slices.errors.images import (
     FEW,
     SHOWN,
     Counts,
-    PredictedRun,
+    RunWithPredictions,
     most_confident,
     only_first,
     predicted_runs,
@@ -159,7 +159,7 @@ class ErrorsReport(Report):
 
 def _section(
     title: str,
-    runs: Mapping[str, Sequence[PredictedRun]],
+    runs: Mapping[str, Sequence[RunWithPredictions]],
     compared: Sequence[str],
     problems: list[Problem],
     progress: Phase,
@@ -210,7 +210,7 @@ def _section(
     return Section(slug(title), title, tables, drawn, answer=answer, facts=facts)
 
 
-def _pair(runs: Mapping[str, Sequence[PredictedRun]], compared: Sequence[str]) -> list[str]:
+def _pair(runs: Mapping[str, Sequence[RunWithPredictions]], compared: Sequence[str]) -> list[str]:
     """Choose the two algorithms that are set side by side, or none."""
     if compared:
         pair = [name for name in compared if name in runs]
@@ -219,7 +219,7 @@ def _pair(runs: Mapping[str, Sequence[PredictedRun]], compared: Sequence[str]) -
     return pair if len(pair) == 2 else []
 
 
-def _facts(runs: Sequence[PredictedRun]) -> list[tuple[str, str]]:
+def _facts(runs: Sequence[RunWithPredictions]) -> list[tuple[str, str]]:
     """Describe what the runs of a setting share, and whose images were predicted."""
     identity = runs[0].run.identity
     kinds = [f"{n} of {kind}" for kind, n in _evaluations(runs).items()]
@@ -248,7 +248,7 @@ class _Read:
 
 
 def _read(
-    runs: Sequence[PredictedRun], compared: bool, problems: list[Problem], progress: Phase
+    runs: Sequence[RunWithPredictions], compared: bool, problems: list[Problem], progress: Phase
 ) -> _Read | None:
     counts = Counts(runs[0].classes)
     worst = []
@@ -304,7 +304,7 @@ def _contrast_sheet(setting: str, one: str, other: str, read: Mapping[str, _Read
     )
 
 
-def _evaluations(runs: Sequence[PredictedRun]) -> dict[str, int]:
+def _evaluations(runs: Sequence[RunWithPredictions]) -> dict[str, int]:
     """Count the runs whose predictions are of each evaluation: last step, lowest val error, ..."""
     kinds = Counter(str(predicted.about.get("evaluation")) for predicted in runs)
     return {_EVALUATION.get(kind, kind): kinds[kind] for kind in sorted(kinds)}
