@@ -188,10 +188,10 @@ def _with_origins(
     Raises:
         ConfigError: a table has such a column, or parts without a name.
     """
-    stems = [Path(table.file).stem for table in tables]
-    shared = _shared_words(sorted(set(stems)))
-    values = {"file": [stem.removeprefix(shared) for stem in stems]}
-    values["part"] = [table.part for table in tables]
+    values = {
+        "file": _told_apart([Path(table.file).stem for table in tables]),
+        "part": _told_apart([table.part for table in tables]),
+    }
     labelled = []
     for number, table in enumerate(tables):
         columns: dict[str, str] = {}
@@ -215,6 +215,12 @@ def _with_origins(
         where = printable(Path(tables[0].file).parent)
         problems.append(Problem(ASSUMED, where, f"{key} from the name of the {origin}: {named}"))
     return labelled
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """Return names without the words that all of them begin with."""
+    shared = _shared_words(sorted(set(names)))
+    return [name.removeprefix(shared) for name in names]
 
 
 def _shared_words(stems: Sequence[str]) -> str:
