@@ -1,5 +1,4 @@
-"""Tables that others wrote: a line for each algorithm, seed and environment, or a column for each
-environment.
+"""Tables that others wrote: a line for each algorithm, seed and environment, or wide ones.
 
 Columns are found by their names (:data:`ALIASES`) or named by the user; whatever had to be assumed
 is said in one line, and what is ambiguous is refused. A line is the error of one model in one
@@ -406,8 +405,9 @@ def _with_errors(
 
 
 def _with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
-    """Select the usable lines, with ``held_out`` (sorted names) and ``unseen`` (whether its
-    environment is held out).
+    """Select the usable lines, with ``held_out`` and ``unseen``.
+
+    ``held_out`` holds sorted names; ``unseen`` says whether the environment is among them.
 
     Raises:
         RecordError: no model is tested in an environment that it never saw.
@@ -608,8 +608,7 @@ class _Dataset:
         self.text = json.dumps(given)
 
 
-#: stands for the list of environments while a run's identity is formatted: thousands of runs share
-#: it
+#: stands for the list of environments, which thousands of runs share, while one is formatted
 _GIVEN = "\0given\0"
 
 
