@@ -36,7 +36,7 @@ class SweepDescription:
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run and what it logged of each environment, first its ``in`` part, then its ``out`` part."""
+    """A run and what it logged of each environment: its ``in`` part, then its ``out`` part."""
 
     run: Run
     steps: NDArray[np.int32]
