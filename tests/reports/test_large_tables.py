@@ -49,7 +49,9 @@ def test_one_seed_builds_no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Any] = []
     monkeypatch.setattr(power.itertools, "combinations", lambda *some: built.append(some) or ())
     document = report(many(40, 1, 5))
-    assert len(differences(document)) == 0 and not built
+    assert len(differences(document)) == 0
+    assert "One seed judges no pair" in differences(document).notes[0]
+    assert not [items for items, _ in built if len(list(items)) == 40]
 
 
 @pytest.mark.thorough

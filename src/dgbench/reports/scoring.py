@@ -248,7 +248,8 @@ def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]
         )
     if groups is not None:
         names = [groups] if isinstance(groups, str) else list(groups)
-        if unknown := [name for name in names if name not in frame]:
+        unknown = [name for name in names if name not in frame]
+        if unknown:
             raise ConfigError(
                 f"groups={shown(unknown)} is no column of {path}; choose from {', '.join(frame)}"
             )
@@ -297,7 +298,8 @@ def _array(name: str, values: Any) -> NDArray[Any]:
     if array.ndim != 1 or not array.size:
         hint = f", e.g. the class of each line, {name}.argmax(1)" if array.ndim == 2 else ""
         raise ConfigError(f"{name} is of shape {array.shape}; give one value for every image{hint}")
-    if (n_missing := int(pd.isna(array).sum())) > 0:
+    n_missing = int(pd.isna(array).sum())
+    if n_missing > 0:
         raise ConfigError(
             f"{name} holds no value for {n_missing} of {len(array)} images; leave these out"
         )

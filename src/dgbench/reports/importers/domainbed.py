@@ -50,7 +50,7 @@ from dgbench.reports.importers import IMPORTED, swad
 from dgbench.reports.importers.logs import (
     RESULTS,
     LoggedRun,
-    Setting,
+    SweepDescription,
     decoded,
     fraction,
     identity_of,
@@ -115,9 +115,9 @@ def read_domainbed(
             f"no {RESULTS} under {path}{clue}; name the folder of a DomainBed sweep with "
             "import.path=DIR"
         )
-    setting = Setting(backbone, init, environments, require_done)
+    setting = SweepDescription(backbone, init, environments, require_done)
     runs: list[LoggedRun] = []
-    folds: list[swad.Fold] = []
+    folds: list[swad.LoggedFold] = []
     for folder in folders:
         try:
             _read_folder(folder, setting, runs, folds, problems)
@@ -140,9 +140,9 @@ def read_domainbed(
 
 def _read_folder(
     folder: str,
-    setting: Setting,
+    setting: SweepDescription,
     runs: list[LoggedRun],
-    folds: list[swad.Fold],
+    folds: list[swad.LoggedFold],
     problems: list[Problem],
 ) -> None:
     """Read the log of one folder, and add what it holds to the runs of DomainBed, or to the folds
@@ -173,7 +173,7 @@ def _or_nothing(line: bytes) -> Any:
 
 
 def _read_run(
-    folder: str, lines: Sequence[bytes], problems: list[Problem], setting: Setting
+    folder: str, lines: Sequence[bytes], problems: list[Problem], setting: SweepDescription
 ) -> LoggedRun | None:
     """Read a run of DomainBed; None where it holds no record.
 
@@ -304,7 +304,7 @@ def _accuracy_keys(record: dict[str, Any]) -> list[str]:
 
 
 def _identity(
-    record: dict[str, Any], held_out: tuple[int, ...], count: int, setting: Setting
+    record: dict[str, Any], held_out: tuple[int, ...], count: int, setting: SweepDescription
 ) -> dict[str, Any]:
     """Build the fields of :class:`dgbench.records.rows.RunIdentity`.
 

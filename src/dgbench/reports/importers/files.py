@@ -14,7 +14,7 @@ import json
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,10 +188,10 @@ def _with_origins(
     Raises:
         ConfigError: a table has such a column, or parts without a name.
     """
-    stems = [Path(table.file).stem for table in tables]
-    shared = _shared_words(sorted(set(stems)))
-    values = {"file": [stem.removeprefix(shared) for stem in stems]}
-    values["part"] = [table.part for table in tables]
+    values = {
+        "file": _told_apart([Path(table.file).stem for table in tables]),
+        "part": _told_apart([table.part for table in tables]),
+    }
     labelled = []
     for number, table in enumerate(tables):
         columns: dict[str, str] = {}
@@ -215,6 +215,12 @@ def _with_origins(
         where = printable(Path(tables[0].file).parent)
         problems.append(Problem(ASSUMED, where, f"{key} from the name of the {origin}: {named}"))
     return labelled
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """Return names without the words that all of them begin with."""
+    shared = _shared_words(sorted(set(names)))
+    return [name.removeprefix(shared) for name in names]
 
 
 def _shared_words(stems: Sequence[str]) -> str:
@@ -334,18 +340,16 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> list[ForeignTabl
     beginning = "".join(physical[:50])[:_SAMPLE].split("\n")
     first = next((line for line in beginning if line.strip(_RULE)), "")
     separator = max("\t;,|", key=first.count)
-    places_of_lines = range(skipped + 1, skipped + 1 + len(physical))
-    numbered = list(zip(places_of_lines, physical, strict=True))
+    numbered = list(enumerate(physical, start=skipped + 1))
     if separator == "|":  # as Markdown and PrettyTable draw
         numbered = [(place, line) for place, line in numbered if line.strip(_RULE + "\n")]
     if numbered and not numbered[-1][1].endswith("\n"):
         ends = "its last line has no line break at its end, and is taken as whole"
         problems.append(Problem(ASSUMED, name, ends))
-    records = _records(numbered, separator, name, problems)
-    header = [cells for _, _, cells in records[:3]]
+    header, texts, places_of_lines = _records(numbered, separator, name, problems)
     names, height = read_header(header, name, problems)
-    body = "".join(line for _, line, _ in records[height:])
-    lines = np.array([place for place, _, _ in records[height:]], dtype=np.int64)
+    body = "".join(texts[height:])
+    lines = np.array(places_of_lines[height:], dtype=np.int64)
     columns = nameless(names)
     if not body:
         return [ForeignTable(name, "", pd.DataFrame(columns=columns), lines)]
@@ -373,37 +377,58 @@ def _split(text: str) -> list[str]:
 
 def _records(
     numbered: Sequence[tuple[int, str]], separator: str, name: str, problems: list[Problem]
-) -> list[tuple[int, str, list[str]]]:
-    """Part a text into records, each with the line where it begins; footnotes are left out.
+) -> tuple[list[list[str]], list[str], list[int]]:
+    """Part a text into records; footnotes are left out.
+
+    Returns:
+        the cells of the first three, the text of each, and the line where each begins.
 
     Raises:
         RecordError: a record has more or fewer cells than the first.
     """
-    reader = csv.reader((line for _, line in numbered), delimiter=separator, skipinitialspace=True)
-    records: list[tuple[int, str, list[str]]] = []
-    start = 0
-    for cells in reader:
-        place = numbered[start][0]
-        line = "".join(text for _, text in numbered[start : reader.line_num])
-        start = reader.line_num
-        if not line.strip():
+    header: list[list[str]] = []
+    texts: list[str] = []
+    places_of_lines: list[int] = []
+    width = 0
+    blank = f"{separator} \n"
+    for place, text, count in _parted(numbered, separator):
+        if not text.strip():
             continue
-        width = len(records[0][2]) if records else len(cells)
-        lonely = len(cells) < width or (len(records) > 2 and _n_filled(cells) == 1)
-        if width > 2 and lonely and is_footnote(cells):
-            _leave_out_footnote(name, place, line, problems)
+        width = width or count
+        lonely = count < width or (len(texts) > 2 and separator not in text.strip(blank))
+        if width > 2 and lonely and is_footnote(_cells(text, separator)):
+            _leave_out_footnote(name, place, text, problems)
             continue
-        if len(cells) != width:
+        if count != width:
             raise RecordError(
-                f"{name} has {len(cells)} cells in line {place}, {width} in the one of names; "
+                f"{name} has {count} cells in line {place}, {width} in the one of names; "
                 "is it cut, or does a cell hold the separator? Correct it"
             )
-        records.append((place, line, cells))
-    return records
+        if len(header) < 3:
+            header.append(_cells(text, separator))
+        texts.append(text)
+        places_of_lines.append(place)
+    return header, texts, places_of_lines
 
 
-def _n_filled(cells: Sequence[str]) -> int:
-    return sum(map(bool, cells))
+def _parted(numbered: Sequence[tuple[int, str]], separator: str) -> Iterator[tuple[int, str, int]]:
+    """Yield each record: the line where it begins, its text, and how many cells it has."""
+    if not any('"' in line for _, line in numbered):
+        for place, line in numbered:
+            yield place, line, line.count(separator) + 1
+        return
+    reader = csv.reader((line for _, line in numbered), delimiter=separator, skipinitialspace=True)
+    start = 0
+    for cells in reader:  # a cell in quotation marks may hold separators and line breaks
+        text = "".join(line for _, line in numbered[start : reader.line_num])
+        yield numbered[start][0], text, len(cells)
+        start = reader.line_num
+
+
+def _cells(text: str, separator: str) -> list[str]:
+    return next(
+        csv.reader(text.splitlines(keepends=True), delimiter=separator, skipinitialspace=True)
+    )
 
 
 def _leave_out_footnote(name: str, place: int, text: str, problems: list[Problem]) -> None:

@@ -1,6 +1,4 @@
-"""What importers of training logs share: a run as its records tell it, duplicates, the table of
-rows.
-"""
+"""What importers of training logs share: runs as their records tell it, duplicates, rows."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ SUBSETS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Setting:
+class SweepDescription:
     """What the records of a sweep do not say."""
 
     backbone: str
@@ -38,9 +36,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run with what it logged of the ``in`` and the ``out`` part of each environment, in this
-    order.
-    """
+    """A run and what it logged of each environment: its ``in`` part, then its ``out`` part."""
 
     run: Run
     steps: NDArray[np.int32]
@@ -51,8 +47,9 @@ class LoggedRun:
 
 
 def without_duplicates(runs: Sequence[LoggedRun], problems: list[Problem]) -> list[LoggedRun]:
-    """Keep one log per run: a finished one, then the longest, then the first by name; name the
-    others.
+    """Choose one log per run: a finished one, then the longest, then the first by name.
+
+    The others are named among the problems.
     """
     groups: dict[str, list[LoggedRun]] = defaultdict(list)
     for logged in runs:
@@ -126,7 +123,7 @@ def fraction(value: Any) -> float:
 
 
 def dataset_and_environments(
-    name: str, count: int, held_out: Sequence[int], setting: Setting
+    name: str, count: int, held_out: Sequence[int], setting: SweepDescription
 ) -> tuple[str, list[str]]:
     """Look up our name of a dataset of DomainBed's, and the names of its environments.
 
@@ -152,7 +149,7 @@ def dataset_and_environments(
 
 
 def identity_of(
-    setting: Setting,
+    setting: SweepDescription,
     args: Mapping[str, Any],
     held_out: Sequence[int],
     count: int,

@@ -14,7 +14,9 @@ import pandas as pd
 
 from dgbench.reports.importers.cells import text_of
 from dgbench.reports.importers.columns import Columns
-from dgbench.reports.importers.table import collection_of, lines_of_counts, read_columns
+from dgbench.reports.importers.lines import lines_of_counts
+from dgbench.reports.importers.runs import collection_of
+from dgbench.reports.importers.table import read_columns
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.validation import some_of

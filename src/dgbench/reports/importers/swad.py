@@ -1,19 +1,17 @@
-"""Logs of SWAD's code family (MIRO, GGA, QT-DoG, PCL, ...): several folds in a ``results.jsonl``,
-no ``done`` marker.
+"""Logs of SWAD's code family: several folds in a ``results.jsonl``, no ``done`` marker.
 
-A record names its fold in ``args.real_test_envs``. ``env{i}_out`` stands in it for every
-environment, ``env{i}_in`` for the held-out one, and for the others where ``evalmode`` was ``all``.
-What these keys are for is as in DomainBed's
-records: papers report ``in`` of the held-out environment, its ``out`` serves the oracle alone, and
-    the mean of ``out``
-over the others is training-domain validation. The log sums up the first and the last as ``test_in``
-and ``train_out``, which are compared.
+MIRO, GGA, QT-DoG, PCL and others write them. A record names its fold in ``args.real_test_envs``.
+``env{i}_out`` stands in it for every environment, ``env{i}_in`` for the held-out one, and for the
+others where ``evalmode`` was ``all``. What these keys are for is as in DomainBed's records: papers
+report ``in`` of the held-out environment, its ``out`` serves the oracle alone, and the mean of
+``out`` over the others is training-domain validation. The log sums up the first and the last as
+``test_in`` and ``train_out``, which are compared.
 
 Weights that SWAD averages at the end are evaluated on the screen only: where ``hparams.swad`` is
 set, the log is of the weights before averaging, and a problem says so.
 
 Source: Cha et al. 2021, "SWAD: Domain Generalization by Seeking Flat Minima", and its published
-    trainer.
+trainer.
 """
 
 from __future__ import annotations
@@ -41,7 +39,13 @@ from dgbench.records.rows import (
     whole,
 )
 from dgbench.reports.importers import IMPORTED
-from dgbench.reports.importers.logs import LoggedRun, Setting, decoded, fraction, identity_of
+from dgbench.reports.importers.logs import (
+    LoggedRun,
+    SweepDescription,
+    decoded,
+    fraction,
+    identity_of,
+)
 from dgbench.reports.reading.folders import Problem, printable
 from dgbench.reports.reading.row_files import Fault, Run, bounded
 
@@ -62,7 +66,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Fold:
+class LoggedFold:
     """The records of one fold of one log."""
 
     file: Path
@@ -97,7 +101,7 @@ def is_log(record: Any) -> bool:
     )
 
 
-def read_folds(lines: Sequence[bytes], file: Path, problems: list[Problem]) -> list[Fold]:
+def read_folds(lines: Sequence[bytes], file: Path, problems: list[Problem]) -> list[LoggedFold]:
     """Read the folds of one log; name the lines that are left out.
 
     Args:
@@ -123,7 +127,7 @@ def read_folds(lines: Sequence[bytes], file: Path, problems: list[Problem]) -> l
 
 def _fold(
     file: Path, held_out: tuple[int, ...], records: Sequence[Record], problems: list[Problem]
-) -> Fold:
+) -> LoggedFold:
     # the later one wins: a run that was started again
     by_step = {int(record["step"]): record for record in records}
     repeated = len(records) - len(by_step)
@@ -134,7 +138,7 @@ def _fold(
         )
         problems.append(Problem("repeated records", printable(file), reason))
     first = records[0]
-    return Fold(
+    return LoggedFold(
         file,
         held_out,
         _environments(first),
@@ -231,7 +235,9 @@ def _name(held_out: Sequence[int]) -> str:
     return "-".join(map(str, held_out))
 
 
-def runs_of(folds: Sequence[Fold], setting: Setting, problems: list[Problem]) -> list[LoggedRun]:
+def runs_of(
+    folds: Sequence[LoggedFold], setting: SweepDescription, problems: list[Problem]
+) -> list[LoggedRun]:
     """Make runs of all folds of a sweep.
 
     Args:
@@ -266,7 +272,7 @@ def runs_of(folds: Sequence[Fold], setting: Setting, problems: list[Problem]) ->
     return runs
 
 
-def _unfinished(fold: Fold, longest: int) -> str:
+def _unfinished(fold: LoggedFold, longest: int) -> str:
     """Say why a fold is not trained to the end; empty where it is."""
     last = fold.last_step
     if last < longest:
@@ -277,7 +283,7 @@ def _unfinished(fold: Fold, longest: int) -> str:
     return ""
 
 
-def _note_assumptions(folds: Sequence[Fold], problems: list[Problem]) -> None:
+def _note_assumptions(folds: Sequence[LoggedFold], problems: list[Problem]) -> None:
     """Say what the log does not: how long it should be, and the weights that SWAD averages."""
     for files, kind, reason in (
         (
@@ -300,7 +306,7 @@ def _note_assumptions(folds: Sequence[Fold], problems: list[Problem]) -> None:
             problems.append(Problem(kind, f"{first}{more}", reason))
 
 
-def _seeds(folds: Sequence[Fold], problems: list[Problem]) -> dict[tuple[int, int], int]:
+def _seeds(folds: Sequence[LoggedFold], problems: list[Problem]) -> dict[tuple[int, int], int]:
     """Choose one seed for each pair of ``seed`` and ``trial_seed``: the one of them that varies."""
     pairs = sorted({fold.seeds for fold in folds})
     trainings = {pair[0] for pair in pairs}
@@ -317,14 +323,14 @@ def _seeds(folds: Sequence[Fold], problems: list[Problem]) -> dict[tuple[int, in
     return {pair: number for number, pair in enumerate(pairs)}
 
 
-def _refuse_variants(folds: Sequence[Fold]) -> None:
+def _refuse_variants(folds: Sequence[LoggedFold]) -> None:
     """Refuse one algorithm with several sets of hyperparameters, which a table would take for
     repetitions.
 
     Raises:
         RecordError: it names the keys that differ.
     """
-    variants: dict[tuple[str, str], dict[str, Fold]] = defaultdict(dict)
+    variants: dict[tuple[str, str], dict[str, LoggedFold]] = defaultdict(dict)
     for fold in folds:
         text = json.dumps(fold.hparams, sort_keys=True)
         variants[fold.args["dataset"], fold.args["algorithm"]].setdefault(text, fold)
@@ -341,7 +347,7 @@ def _refuse_variants(folds: Sequence[Fold]) -> None:
         )
 
 
-def _run(fold: Fold, seed: int, unfinished: str, setting: Setting) -> LoggedRun:
+def _run(fold: LoggedFold, seed: int, unfinished: str, setting: SweepDescription) -> LoggedRun:
     args = fold.args
     identity = identity_of(
         setting,
@@ -368,7 +374,7 @@ def _run(fold: Fold, seed: int, unfinished: str, setting: Setting) -> LoggedRun:
     )
 
 
-def _other_metrics(fold: Fold, steps: Sequence[int], parts: Sequence[str]) -> dict[str, Any]:
+def _other_metrics(fold: LoggedFold, steps: Sequence[int], parts: Sequence[str]) -> dict[str, Any]:
     """Collect what was logged of each environment beside the accuracy, such as ``env0_in_auc``."""
     matches = [_PART.fullmatch(key) for key in fold.records[steps[0]]]
     metrics = sorted(

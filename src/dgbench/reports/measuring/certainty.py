@@ -191,8 +191,9 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
         for measure in compared
     ]
     names = sorted({name for sample in samples.values() for name in sample.names})
-    if evaluation.studies["seed"].nunique() < 2:
-        names = []  # one seed judges no pair, and of many algorithms there are very many
+    one_seed = evaluation.studies["seed"].nunique() < 2
+    if one_seed:
+        names = []  # of a thousand algorithms there are half a million pairs
     lines = []
     for first, second in combinations(names, 2):
         line: dict[str, Any] = {"algorithm": first, "less": second}
@@ -211,8 +212,10 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
         "each judged by itself, so that of many pairs some exclude 0 by luck. Verdicts stand in "
         '"Which differences hold".'
     ]
+    if not lines:
+        notes = ["One seed judges no pair: none is listed."] if one_seed else []
     title = "How far apart are every two? A paired bootstrap, each pair by itself"
-    return table(lines, "differences", title, columns, notes if lines else [], detail=True)
+    return table(lines, "differences", title, columns, notes, detail=True)
 
 
 def resamples(
