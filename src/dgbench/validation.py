@@ -79,7 +79,7 @@ Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(as_it_is)]
 
 #: text that would be a number if it stood without quotes
 NUMBER_TEXT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
-MOST = 2**63
+INTEGER_LIMIT = 2**63
 MOST_SHOWN = 200  #: characters of a value that a refusal repeats
 
 #: what ends a line, moves a terminal's cursor, or ends a path
@@ -105,8 +105,8 @@ Folders = Annotated[
 ]
 Folder = Annotated[Annotated[NonBlank, Refusal("is no folder", "give its path")], OneLine]
 Switch = Annotated[bool, Refusal("is unknown", "choose true or false")]
-AtLeast0 = Annotated[int, Field(ge=0, lt=MOST)]
-AtLeast1 = Annotated[int, Field(ge=1, lt=MOST)]
+AtLeast0 = Annotated[int, Field(ge=0, lt=INTEGER_LIMIT)]
+AtLeast1 = Annotated[int, Field(ge=1, lt=INTEGER_LIMIT)]
 Count0 = Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "give one")]
 Count1 = Annotated[AtLeast1, Refusal("is not an integer >= 1 (below 2^63)", "give one")]
 

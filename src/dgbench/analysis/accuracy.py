@@ -151,7 +151,7 @@ def domain_std(accuracies: Sequence[float], divisor: str = "K-1") -> float:
 
 
 #: two accuracies this close are equal: what remains of rounding when 63.3 + 0.2 meets 63.5
-_EQUAL = 1e-9
+_ROUNDING = 1e-9
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
@@ -165,7 +165,7 @@ def ranks(values: Mapping[str, float]) -> dict[str, int]:
     _check(values)
     places = {}
     for name, value in values.items():
-        places[name] = 1 + sum(other > value + _EQUAL for other in values.values())
+        places[name] = 1 + sum(other > value + _ROUNDING for other in values.values())
     return places
 
 
@@ -198,9 +198,9 @@ def ranking_score(value: float, reference: float, error: float) -> int:
     _check({"value": value, "reference": reference, "error": error})
     if error < 0:
         raise MeasureError(f"an error bar of {error} is negative; give one >= 0")
-    if value > reference + error + _EQUAL:
+    if value > reference + error + _ROUNDING:
         return 1
-    return -1 if value < reference - error - _EQUAL else 0
+    return -1 if value < reference - error - _ROUNDING else 0
 
 
 def _check(values: Mapping[str, float]) -> None:

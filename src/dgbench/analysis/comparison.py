@@ -30,7 +30,7 @@ from dgbench.errors import MeasureError
 
 _MOST_LISTED = 20  #: seeds of which all relabelings are listed
 _DRAWN = 9999  #: relabelings that are drawn for more seeds
-_EQUAL = 1e-9  #: differences of this part of the largest value are rounding
+_ROUNDING = 1e-9  #: differences of this part of the largest value are rounding
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def lead(values: ArrayLike) -> Lead:
     first, second = np.argsort(table.mean(axis=1), kind="stable")[:2].tolist()
     differences = table[second] - table[first]
     total = float(differences.sum())
-    rounding = _EQUAL * float(np.abs(table).max())
+    rounding = _ROUNDING * float(np.abs(table).max())
     if seeds <= _MOST_LISTED:
         sums = np.zeros(1)
         for difference in differences:
@@ -162,7 +162,7 @@ def _compared(table: Floats, level: float) -> _Comparisons:
     freedom = np.maximum(seeds - 1, 1)
     error = np.sqrt((residuals**2).sum(axis=2) / freedom / np.maximum(seeds, 1))
     quantile = t.isf(error_of_each(len(table), 1 - level), freedom)
-    rounding = _EQUAL * float(np.nanmax(np.abs(table)))
+    rounding = _ROUNDING * float(np.nanmax(np.abs(table)))
     margin = np.where(seeds > 1, quantile * error + rounding, np.inf)
     return _Comparisons(seeds, mean, margin)
 

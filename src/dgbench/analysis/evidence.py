@@ -34,9 +34,9 @@ from dgbench.errors import MeasureError
 
 #: prior variance of a difference over its deviation: of 1 to 30, the one that finds differences of
 #: 1 to 8 deviations at most one seed later than the best choice does
-_SCALE = 10.0
+_PRIOR_VARIANCE = 10.0
 #: nodes of the integral over stakes, exact for 63 seeds
-_STAKES = 32
+_STAKE_NODES = 32
 _ROUNDING = 1e-9
 _MOST_SEEDS = 10_000
 
@@ -62,11 +62,12 @@ def e_process(differences: ArrayLike) -> Floats:
     total = np.cumsum(values, axis=-1)
     squares = np.cumsum(values**2, axis=-1)
     # of the posterior, whose deviation is known up to the scale below
-    mean = total / (seeds + 1 / _SCALE)
+    mean = total / (seeds + 1 / _PRIOR_VARIANCE)
     residual = np.maximum(squares - total * mean, np.finfo(float).tiny)
     ratio = seeds / 2 * (np.log(np.maximum(squares, np.finfo(float).tiny)) - np.log(residual))
-    scale = np.sqrt(residual / (seeds * (seeds + 1 / _SCALE)))
-    return np.asarray(2 * np.exp(ratio - np.log1p(seeds * _SCALE) / 2) * t.cdf(mean / scale, seeds))
+    scale = np.sqrt(residual / (seeds * (seeds + 1 / _PRIOR_VARIANCE)))
+    likelihood = np.exp(ratio - np.log1p(seeds * _PRIOR_VARIANCE) / 2)
+    return np.asarray(2 * likelihood * t.cdf(mean / scale, seeds))
 
 
 def bounded_evidence(differences: ArrayLike, bound: float) -> float:
@@ -100,7 +101,7 @@ def bounded_e_process(differences: ArrayLike, bound: float) -> Floats:
             "bound"
         )
     gains = np.clip(values / bound, -1.0, 1.0)
-    nodes, weights = np.polynomial.legendre.leggauss(_STAKES)
+    nodes, weights = np.polynomial.legendre.leggauss(_STAKE_NODES)
     with np.errstate(over="ignore"):  # beyond 1e308 it is infinite
         capital = np.cumprod(1 + gains, axis=-1) / 2
         for stake, weight in zip((nodes + 1) / 2, weights / 2, strict=True):

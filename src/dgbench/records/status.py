@@ -226,7 +226,7 @@ def _line(word: str, reason: str) -> str:
 
 
 PROGRESS_FILE = "progress.json"
-_LARGEST = 2**31 - 1  #: of steps, and of process ids
+_LARGEST_COUNT = 2**31 - 1  #: of steps, and of process ids
 
 
 class Beat(BaseModel):
@@ -238,15 +238,15 @@ class Beat(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     step: int = Field(ge=0)  #: optimizer steps done
-    steps: int = Field(le=_LARGEST)  #: in all
+    steps: int = Field(le=_LARGEST_COUNT)  #: in all
     #: since it began or was resumed; None at first
     steps_per_s: float | None = Field(ge=0, allow_inf_nan=False)
-    runs: int = Field(default=1, gt=0, le=_LARGEST)  #: runs that train together
+    runs: int = Field(default=1, gt=0, le=_LARGEST_COUNT)  #: runs that train together
     #: Unix time
     time: float = Field(
-        default_factory=lambda: round(time.time(), 1), ge=-(_LARGEST**2), le=_LARGEST**2
+        default_factory=lambda: round(time.time(), 1), ge=-(_LARGEST_COUNT**2), le=_LARGEST_COUNT**2
     )
-    pid: int = Field(default_factory=os.getpid, gt=0, le=_LARGEST)
+    pid: int = Field(default_factory=os.getpid, gt=0, le=_LARGEST_COUNT)
     host: Annotated[str, Predicate(str.isprintable)] = Field(default_factory=socket.gethostname)
 
     @model_validator(mode="after")

@@ -59,7 +59,7 @@ ENVIRONMENT = "environment"
 LABEL = "label"
 SUBSET = "subset"
 KNOWN_COLUMNS = (FEATURES, ENVIRONMENT, LABEL, SUBSET)  #: further columns are attributes
-EXACT = 2**53  #: below it every whole number is a float
+LARGEST_EXACT = 2**53  #: below it every whole number is a float
 Columns = dict[str, np.ndarray]
 LAYOUT = (
     "an array features (n, d) with environment and label (n,), or the same as columns of a "
@@ -343,7 +343,7 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
             raise DataError(
                 f"dataset.path={path}: row {row} has no {column}; give it one, or drop it"
             )
-        whole = isinstance(value, float) and value.is_integer() and abs(value) < EXACT
+        whole = isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_EXACT
         if not isinstance(value, (str, int)) and not whole:
             raise DataError(
                 f"dataset.path={path}: {column} holds {value!r} in row {row}; give names or "

@@ -27,7 +27,7 @@ SUFFIXES = frozenset(
 )  # fmt: skip
 #: endings of other kinds of files, which are not opened; of a file with any further ending the
 #: first bytes decide
-FOREIGN = frozenset(
+FOREIGN_ENDINGS = frozenset(
     {
         ".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".html", ".pdf",
         ".py", ".m", ".mat", ".npy", ".npz", ".pkl", ".pt", ".pth", ".h5", ".parquet", ".zip",
@@ -37,7 +37,7 @@ FOREIGN = frozenset(
 )  # fmt: skip
 #: names that systems and programs leave beside pictures, in lower case; as hidden as those that
 #: begin with a dot
-SYSTEM = frozenset(
+SYSTEM_NAMES = frozenset(
     {
         "__macosx",
         "thumbs.db",
@@ -194,7 +194,7 @@ def _sort_entry(
     """Add an entry of a folder to its pictures, its folders, or what is skipped or a fault."""
     name = entry.name
     path = f"{folder.path}/{name}" if folder.path else name
-    if name[0] == "." or name.lower() in SYSTEM:
+    if name[0] == "." or name.lower() in SYSTEM_NAMES:
         skipped[HIDDEN].append(path)
     elif entry.is_dir():
         if entry.is_symlink() and _is_circle(Path(entry.path)):
@@ -215,7 +215,7 @@ def _is_circle(link: Path) -> bool:
 
 def _is_picture(entry: os.DirEntry[str]) -> bool:
     ending = os.path.splitext(entry.name)[1].lower()
-    return ending in SUFFIXES or (ending not in FOREIGN and _begins_as_picture(entry.path))
+    return ending in SUFFIXES or (ending not in FOREIGN_ENDINGS and _begins_as_picture(entry.path))
 
 
 def _begins_as_picture(path: str) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from dgbench.data.datasets.class_order import in_order
 from dgbench.data.datasets.file_tree import LeftOut, unreadable
 from dgbench.data.datasets.labeled_rows import LabeledRows
-from dgbench.data.datasets.layouts import LISTS, USUAL, tree_of
+from dgbench.data.datasets.layouts import LIST_ENDINGS, USUAL, tree_of
 from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_of
 from dgbench.data.datasets.splits import check_classes, chosen_environments, warn_once
 from dgbench.data.description import SUBSETS
@@ -31,7 +31,7 @@ from dgbench.records.files import open_regular, read_regular, write_whole
 from dgbench.validation import some_of
 
 COLUMNS = ("path", "environment", "class", "subset")  # of a list; further ones are attributes
-SAMPLED = 128  #: files that :meth:`ImageTable.content` reads
+SAMPLED_FILES = 128  #: files that :meth:`ImageTable.content` reads
 SAMPLED_BYTES = 2**20  #: of each of these files
 #: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values,
 #: pictures stand upright
@@ -85,7 +85,7 @@ class ImageTable(LabeledRows):
         """
         digest = hashlib.sha256(self.fingerprint().encode())
         checksums = checksums_of(self.root)
-        sample = np.linspace(0, len(self) - 1, SAMPLED).astype(int).tolist()
+        sample = np.linspace(0, len(self) - 1, SAMPLED_FILES).astype(int).tolist()
         for i in dict.fromkeys(sample):
             path = self.root / self.paths[i]
             try:
@@ -161,7 +161,7 @@ def table_of_folders(
 
 def _about_lists(root: Path) -> str:
     """Warn that a list beside the folders is not read, or return no text if there is none."""
-    lists = sorted(file.name for file in root.iterdir() if file.suffix.lower() in LISTS)
+    lists = sorted(file.name for file in root.iterdir() if file.suffix.lower() in LIST_ENDINGS)
     if not lists:
         return ""
     return f"; {some_of(lists)} is not read: where it lists the images, see dataset=manifest"

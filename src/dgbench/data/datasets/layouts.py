@@ -40,10 +40,10 @@ SPLITS = {
     "testing": "test",
     "eval": "test",
 }
-WHOLE = frozenset({"full", "all", "trainval"})  #: folders that repeat what the splits hold
+WHOLE_SPLITS = frozenset({"full", "all", "trainval"})  #: folders that repeat what the splits hold
 _DECORATION = re.compile(r"[-_ ]?(set|data|images|imgs|split)?[-_ ]?$")
 _LAST_DIGITS = re.compile(r"(?<!\d)\d+$")
-LISTS = (".csv", ".tsv", ".json")  # endings of files that may list the pictures
+LIST_ENDINGS = (".csv", ".tsv", ".json")  # endings of files that may list the pictures
 DEEPER = "in folders below classes that hold images themselves"
 REPEATED = "that repeat the splits"
 ELSEWHERE = "in folders that the layout leaves out"
@@ -57,7 +57,7 @@ def subset_of(name: str) -> str | None:
 
 
 def _is_split(name: str) -> bool:
-    return subset_of(name) is not None or name.strip().casefold() in WHOLE
+    return subset_of(name) is not None or name.strip().casefold() in WHOLE_SPLITS
 
 
 def words_of(layout: str) -> tuple[str, ...]:
@@ -199,13 +199,13 @@ def _repeated(folders: Sequence[Folder], words: Sequence[str]) -> frozenset[str]
         if folder.path and len(parts) > place:
             names.add(parts[place])
     others = any(subset_of(name) for name in names)
-    return WHOLE if others else frozenset()
+    return WHOLE_SPLITS if others else frozenset()
 
 
 def _known_subset(root: Path, split: str) -> str | None:
     """Return the subset that a split's folder means, or None for one that holds all."""
     subset = subset_of(split)
-    if subset is None and split.strip().casefold() not in WHOLE:
+    if subset is None and split.strip().casefold() not in WHOLE_SPLITS:
         raise DataError(
             f"dataset.root={root} has a folder {split} where dataset.layout has a split; name "
             "splits train, val or test, or correct the layout"

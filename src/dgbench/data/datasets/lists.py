@@ -10,7 +10,7 @@ from dgbench.validation import some_of
 
 SUBSET = "subset"  #: the column of subsets that needs no key
 NO_SUBSETS = "none"  #: value of ``dataset.subset_column`` that follows no column
-SIGNS = (",", ";", "\t")  #: that separate columns
+SEPARATORS = (",", ";", "\t")  #: that separate columns
 MOST_WORDS = 3  #: different values of a column that a message shows
 SPLIT_NAMES = frozenset({"split", "splits", "partition"})
 
@@ -32,7 +32,7 @@ def sign_between(heading: str, columns: Sequence[str]) -> str:
 
     A comma is returned if none does.
     """
-    for sign in SIGNS:
+    for sign in SEPARATORS:
         names = next(csv.reader([heading], delimiter=sign), [])
         if set(columns) <= {name.strip() for name in names}:
             return sign

@@ -181,8 +181,13 @@ BREEDS = ("bulldog", "dachshund", "labrador", "corgi")  #: the order of the loca
 PER_CLASS = 3168  #: images of a class in a group
 #: share of these in the location of the class, in groups 1 and 2 of one-to-one; rounded down
 GROUP_SHARES = (0.97, 0.87)
-SWAPPED = (1, 0, 3, 2)  #: many-to-many: in group 2 a class has the other location of its pair
-PICTURES = (".png", ".jpg", ".jpeg")
+SWAPPED_LOCATIONS = (
+    1,
+    0,
+    3,
+    2,
+)  #: many-to-many: in group 2 a class has the other location of its pair
+PICTURE_ENDINGS = (".png", ".jpg", ".jpeg")
 
 
 @dataclass(frozen=True)
@@ -267,7 +272,7 @@ def _one_to_one(locations: Locations, filler: str, per_class: int) -> Iterator[P
 
 
 def _many_to_many(locations: Locations, per_class: int) -> Iterator[Part]:
-    for i, (breed, swapped) in enumerate(zip(BREEDS, SWAPPED, strict=True)):
+    for i, (breed, swapped) in enumerate(zip(BREEDS, SWAPPED_LOCATIONS, strict=True)):
         for group, place in enumerate((i, swapped)):
             yield f"SC_group_{group + 1}", 0, locations.train[place], breed, per_class
             yield "Test", 0, locations.test[place], breed, None
@@ -279,7 +284,7 @@ def _first(root: Path, below: str, count: int | None) -> list[str]:
         files = [file.name for file in (root / below).iterdir()]
     except OSError as error:
         unreadable(error, root / below)
-    names = sorted(name for name in files if name.endswith(PICTURES))
+    names = sorted(name for name in files if name.endswith(PICTURE_ENDINGS))
     if len(names) < (count or 1):
         raise DataError(
             f"{root / below} holds {len(names)} images, fewer than the {count or 1} of this "

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from dgbench.data.environments import Environments
 
 GRID = [round(0.01 * i, 2) for i in range(101)]  #: e of all environments
-SIDES = "32, 64, 224 are usual"
+USUAL_SIDES = "32, 64, 224 are usual"
 MOST_GIVEN = 1000  #: the largest ratio and scale; there are 101 environments
 
 
@@ -332,7 +332,7 @@ class SpuriousPictures(SpuriousOptions):
     """
 
     root: Annotated[PathText, Refusal("is no path", "name a folder that holds CLASS/IMAGE.png")]
-    image_size: Annotated[ImageSize, Refusal(NO_SIDE, SIDES)]
+    image_size: Annotated[ImageSize, Refusal(NO_SIDE, USUAL_SIDES)]
     on_bad_image: Literal["fail", "skip"]
     cache_dir: CacheFolder
     workers: Workers
@@ -355,7 +355,7 @@ class SpuriousPictures(SpuriousOptions):
 
     def build(self) -> Environments:
         """Build the environments; images are decoded once into the cache."""
-        side = known_size(self.image_size, SIDES)
+        side = known_size(self.image_size, USUAL_SIDES)
         files = self._files()
         self._planned(files)  # refuses what needs no pixels
 

@@ -26,7 +26,7 @@ CHUNK_BYTES = 1 << 20
 GROWTH = 100
 SMALL_BYTES = 1 << 20  #: ... unless it declares no more than this
 #: what a broken archive raises
-BROKEN = (
+BROKEN_ERRORS = (
     zipfile.BadZipFile,
     tarfile.TarError,
     EOFError,
@@ -71,7 +71,7 @@ def extract(archive: Path, target: Path) -> int:
             with source as opened, path.open("wb") as out:
                 _copy(opened, out, size, archive)
             files += 1
-    except BROKEN as error:
+    except BROKEN_ERRORS as error:
         raise DataError(
             f"{archive} is cut short or corrupt ({error}); delete it and fetch it again"
         ) from error

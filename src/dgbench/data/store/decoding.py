@@ -11,7 +11,7 @@ from dgbench.data.fetch.checksums import Checksums
 from dgbench.records.files import open_regular
 
 #: Exif orientation -> how the picture is turned to be seen upright; 1 is upright already
-UPRIGHT = {
+TURNS_UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -20,7 +20,10 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-WIDE = {"PNG", "PPM"}  #: formats whose 16-bit gray some versions of Pillow open as mode I
+SIXTEEN_BIT_FORMATS = {
+    "PNG",
+    "PPM",
+}  #: formats whose 16-bit gray some versions of Pillow open as mode I
 TIFF_BITS = 258  #: tag of TIFF: bits of a pixel
 TIFF_MEANING = 262  #: tag of TIFF: what the values of a pixel mean
 WHITE_IS_ZERO = 0  #: a value of the latter
@@ -79,7 +82,7 @@ def rgb(file: str | Path, checksums: Checksums | None = None) -> Image.Image:
 def rgb_of(opened: Image.Image) -> Image.Image:
     """Convert an image that PIL has opened or made, as :func:`rgb` does a file."""
     opened.load()  # this turns a TIFF upright, and forgets its tag
-    turn = UPRIGHT.get(_orientation(opened))
+    turn = TURNS_UPRIGHT.get(_orientation(opened))
     image = _eight_bits(opened)
     return image if turn is None else image.transpose(turn)
 
@@ -92,7 +95,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in WIDE):
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN_BIT_FORMATS):
         return _from_sixteen_bits(image).convert("RGB")
     if image.mode in ("I", "F"):
         raise ValueError(

@@ -44,7 +44,8 @@ def collection_of(table: Columns, lines: pd.DataFrame, classes: int | None) -> C
     if classes is not None and lines["dataset"].nunique() > 1:
         named = ", ".join(map(str, lines["dataset"].unique()))
         raise ConfigError(
-            f"import.classes={classes} is for one dataset, and the table holds {named}; leave it null"
+            f"import.classes={classes} is for one dataset, and the table holds {named}; "
+            "leave it null"
         )
     return _collected(table, with_held_out(table, lines), classes)
 
