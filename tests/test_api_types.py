@@ -49,7 +49,7 @@ RIGHT: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("n_images", "n_trained_on"), ("5",)),
     **dict.fromkeys(("max_per_class", "n_features"), ("None", "5")),
     **dict.fromkeys(("hparams", "keys", "values"), ("None", "{}")),
-    **dict.fromkeys(("statistics", "rule", "dtype"), ("None",)),
+    **dict.fromkeys(("statistics", "rule", "dtype", "measures", "compared"), ("None",)),
     **dict.fromkeys(("image", "pixel_mean", "pixel_std"), ("[1]",)),
     "y_true": ("x", "[1]"), "given": ("None", "[1]"), "groups": ("None", "[1]"), "y_pred": ("[1]",),
     "environments": ("[1]",), "model": FREE, "search": FREE, "networks": ("{}",), "source": ("x",),

@@ -108,12 +108,12 @@ def test_a_fault_of_some_errors_alone_is_a_reason() -> None:
 @pytest.mark.parametrize(
     ("shown", "compared", "line"),
     [
-        (["foo"], None, r"measures names foo, which is no measure; choose from average, .*--config"),
+        (["foo"], None, r"measures holds foo, which is no measure; choose from average, .*--config"),
         (["avrage"], None, "did you mean average"),
-        (["average", "average"], None, "measures names average twice"),
+        (["average", "average"], None, "measures holds average twice"),
         ([], None, "measures is empty"),
         (None, [], "compared is empty"),
-        (None, ["ideal"], "compared names ideal, .*leave it out"),
+        (None, ["ideal"], "compared holds ideal, .*leave it out"),
         (None, ["worst_gap_of_means"], "no value for a seed"),
         ([TopTwo(name="average")], None, "average and average have the name 'average'"),
         ([TopTwo(title="gap")], None, "gap and top_two have the title 'gap'"),
