@@ -130,12 +130,12 @@ def choose(
     for measure in ranking:
         if measure.of == "means":
             raise ConfigError(
-                f"{place}compared names {measure.name}, which has no value for a seed, and seeds "
+                f"{place}compared holds {measure.name}, which has no value for a seed, and seeds "
                 "are what compares algorithms; name a measure of runs"
             )
         if measure.name == IDEAL:
             raise ConfigError(
-                f"{place}compared names {IDEAL}, which the others are judged against; leave it out"
+                f"{place}compared holds {IDEAL}, which the others are judged against; leave it out"
             )
     choice = MeasureChoice(tuple(listed), tuple(ranking))
     _refuse_collisions([*_of_dgbench().values(), *choice.shown, *choice.compared])
@@ -252,7 +252,7 @@ def _named(chosen: Iterable[Chosen], key: str, there: Mapping[str, Measure]) -> 
         else:
             raise ConfigError(_unknown(item, key, list(there)))
         if measure in measures:
-            raise ConfigError(f"{key} names {measure.name} twice; name it once")
+            raise ConfigError(f"{key} holds {measure.name} twice; name it once")
         measures.append(measure)
     if not measures:
         raise ConfigError(f"{key} is empty; name a measure, e.g. {key}=[average]")
@@ -263,7 +263,7 @@ def _unknown(name: str, key: str, names: Sequence[str]) -> str:
     close = get_close_matches(name, names, n=1)
     meant = f"did you mean {close[0]}? " if close else ""
     return (
-        f"{key} names {name}, which is no measure; {meant}choose from {', '.join(names)}, or add "
+        f"{key} holds {name}, which is no measure; {meant}choose from {', '.join(names)}, or add "
         f"FOLDER/{GROUP}/{name}.yaml and --config-dir FOLDER"
     )
 

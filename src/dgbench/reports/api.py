@@ -180,13 +180,12 @@ def _for_each_setting(
     evaluation = evaluate(selected_of_frame(frame), split_by, choice)
     parts = {setting.title: make(evaluation.of(setting.title)) for setting in evaluation.settings}
     joined = _joined(parts, frame, evaluation.problems)
-    joined.attrs["chance"] = {
-        setting.title: {
-            reference.name: dict(reference.measures) for reference in setting.chance.references
-        }
-        for setting in evaluation.settings
-        if setting.chance
-    }
+    chance = {}
+    for setting in evaluation.settings:
+        if setting.chance:
+            references = setting.chance.references
+            chance[setting.title] = {each.name: dict(each.measures) for each in references}
+    joined.attrs["chance"] = chance
     return joined
 
 

@@ -87,8 +87,12 @@ class Chance:
         """Map each reference to its mean accuracy over tested environments, where it is known in
         all of them.
         """
-        known = [r for r in self.references if all(env in r.held_out for env in environments)]
-        return {r.name: 1 - mean([r.held_out[env] for env in environments]) for r in known}
+        levels = {}
+        for reference in self.references:
+            if set(environments) <= reference.held_out.keys():
+                errors = [reference.held_out[env] for env in environments]
+                levels[reference.name] = 1 - mean(errors)
+        return levels
 
 
 def classes_of(identity: Mapping[str, Any]) -> int | None:
@@ -188,8 +192,11 @@ def _lacking(environments: Iterable[str], errors: Mapping[str, float]) -> str:
 
 def _over_seeds(errors: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Average the error in each environment over the seeds that have it."""
-    names = dict.fromkeys(env for of_seed in errors for env in of_seed)
-    return {env: mean([of_seed[env] for of_seed in errors if env in of_seed]) for env in names}
+    of_env: dict[str, list[float]] = {}
+    for of_seed in errors:
+        for env, error in of_seed.items():
+            of_env.setdefault(env, []).append(error)
+    return {env: mean(values) for env, values in of_env.items()}
 
 
 def with_measures(table: Table, chance: Chance | None, equal: Mapping[str, str]) -> Table:

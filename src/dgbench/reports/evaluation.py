@@ -372,7 +372,7 @@ class _Coverage:
         """Report models of all given environments that were tested in different ones."""
         if len(self._grids) < 2:
             return []
-        sizes = ", ".join(str(size) for size in sorted(len(grid) for grid in self._grids))
+        sizes = ", ".join(map(str, sorted(map(len, self._grids))))
         reason = (
             f"models of all given environments were tested in sets of {sizes} environments: "
             "no ideal where one is missing"

@@ -66,14 +66,14 @@ def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
         One line for each algorithm that has the value for some seed, by the alphabet; one column
         for each seed of ``lines``; NaN where there is none.
     """
-    names, seeds = algorithms_of(lines), seeds_of(lines)
-    row, column = ({key: index for index, key in enumerate(keys)} for keys in (names, seeds))
-    index = (
-        [row[name] for name in lines["algorithm"].tolist()],
-        [column[seed] for seed in lines["seed"].tolist()],
-    )
+    names = algorithms_of(lines)
+    seeds = seeds_of(lines)
+    row_of = {name: row for row, name in enumerate(names)}
+    column_of = {seed: column for column, seed in enumerate(seeds)}
+    rows = [row_of[name] for name in lines["algorithm"].tolist()]
+    columns = [column_of[seed] for seed in lines["seed"].tolist()]
     values = np.full((len(names), len(seeds)), np.nan)
-    values[index] = lines[value].to_numpy(dtype="float64")
+    values[rows, columns] = lines[value].to_numpy(dtype="float64")
     has_value = ~np.isnan(values).all(axis=1)
     return pd.DataFrame(
         values[has_value], index=pd.Index(names, dtype=object)[has_value], columns=seeds
@@ -90,8 +90,10 @@ def line_values(values: pd.DataFrame, name: str) -> list[float]:
 
 def means(values: pd.DataFrame) -> dict[str, float]:
     """Average every line of a matrix over the seeds that it has."""
-    lines = zip(values.index, values.to_numpy().tolist(), strict=True)
-    return {str(name): mean([value for value in line if value == value]) for name, line in lines}
+    averages = {}
+    for name, line in zip(values.index, values.to_numpy().tolist(), strict=True):
+        averages[str(name)] = mean([value for value in line if value == value])
+    return averages
 
 
 def reasons(lines: pd.DataFrame, value: str) -> dict[str, str]:
@@ -275,11 +277,8 @@ def complete(studies: pd.DataFrame, measures: Sequence[str]) -> dict[str, pd.Dat
     seed.
     """
     values = {measure: by_seed(studies, measure).dropna() for measure in measures}
-    names = [
-        name
-        for name in algorithms_of(studies)
-        if all(name in matrix.index for matrix in values.values())
-    ]
+    in_all = set.intersection(*(set(matrix.index) for matrix in values.values()))
+    names = [name for name in algorithms_of(studies) if name in in_all]
     return {measure: matrix.loc[names] for measure, matrix in values.items()}
 
 

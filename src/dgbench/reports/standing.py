@@ -39,7 +39,8 @@ class Leaders:
             level: algorithm -> the mean that ranks it; of one algorithm at least.
             highest: the highest mean is the best one.
         """
-        lowered = {name: -value if highest else value for name, value in level.items()}
+        sign = -1.0 if highest else 1.0
+        lowered = {name: sign * value for name, value in level.items()}
         names = select(lowered)
         others = lowered.keys() - set(names)
         return cls(names, tuple(sorted(others, key=lambda name: (lowered[name], name))))

@@ -151,17 +151,18 @@ class Benchmark:
         """
         groups: dict[str, list[BenchmarkLine]] = defaultdict(list)
         for line in self.lines:
-            groups[
-                f"{self.size_axis}={line.values[self.size_axis]}" if self.size_axis else ""
-            ].append(line)
+            size = f"{self.size_axis}={line.values[self.size_axis]}" if self.size_axis else ""
+            groups[size].append(line)
         return dict(groups)
 
     def side_by_side(self, setting: Setting) -> bool:
         """Return whether a figure of the benchmark shows this setting beside others of its size."""
-        shown = [[line.setting.title for line in lines] for lines in self.at_size().values()]
-        return not self.refused and any(
-            setting.title in titles for titles in shown if len(titles) > 1
-        )
+        if self.refused:
+            return False
+        for lines in self.at_size().values():
+            if len(lines) > 1 and setting.title in [line.setting.title for line in lines]:
+                return True
+        return False
 
 
 def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Benchmark]:
@@ -176,25 +177,16 @@ def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Ben
     """
     groups: dict[str, list[Setting]] = defaultdict(list)
     for setting in evaluation.settings:
-        groups[
-            identity_key(setting.identity, [key for key in setting.identity if key not in _FORM])
-        ].append(setting)
+        groups[identity_key(setting.identity, list(_shared(setting)))].append(setting)
     large_groups = [settings for settings in groups.values() if len(settings) > 1]
-    shared = [
-        {key: v for key, v in settings[0].identity.items() if key not in _FORM}
-        for settings in large_groups
-    ]
-    all_benchmarks = [
-        _benchmark(
-            title, identity, [evaluation.of(setting.title) for setting in settings], size_axis
-        )
-        for title, identity, settings in zip(
-            setting_titles(shared), shared, large_groups, strict=True
-        )
-    ]
-    if size_axis is not None and not any(
-        benchmark.size_axis == size_axis for benchmark in all_benchmarks
-    ):
+    shared = [_shared(settings[0]) for settings in large_groups]
+    all_benchmarks = []
+    titles = setting_titles(shared)
+    for title, identity, settings in zip(titles, shared, large_groups, strict=True):
+        evaluations = [evaluation.of(setting.title) for setting in settings]
+        all_benchmarks.append(_benchmark(title, identity, evaluations, size_axis))
+    having = [benchmark for benchmark in all_benchmarks if benchmark.size_axis == size_axis]
+    if size_axis is not None and not having:
         axes = sorted({axis for benchmark in all_benchmarks for axis in benchmark.axes})
         raise ConfigError(
             f"report.size_axis={size_axis} tells no settings apart; choose from "
@@ -206,8 +198,12 @@ def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Ben
 def benchmark_of_one(evaluation: Evaluation) -> Benchmark:
     """Build a benchmark of one line from a setting that shares its dataset with no other."""
     (setting,) = evaluation.settings
-    shared = {key: value for key, value in setting.identity.items() if key not in _FORM}
-    return _benchmark(setting.title, shared, [evaluation], None)
+    return _benchmark(setting.title, _shared(setting), [evaluation], None)
+
+
+def _shared(setting: Setting) -> dict[str, Any]:
+    """Return the part of a setting's identity that all settings of its benchmark share."""
+    return {key: value for key, value in setting.identity.items() if key not in _FORM}
 
 
 def _benchmark(
@@ -220,40 +216,43 @@ def _benchmark(
         forms = [
             {**form, "given": ", ".join(s.given)} for form, s in zip(forms, settings, strict=True)
         ]
-    varying = sorted({name for form in forms for name in form})
-    axes = [name for name in varying if len({form.get(name, "-") for form in forms}) > 1]
+    axes = []
+    for name in sorted({name for form in forms for name in form}):
+        values = {form.get(name, "-") for form in forms}
+        if len(values) > 1:
+            axes.append(name)
     for measure in evaluations[0].measures.compared:
         if measure.title in axes:
             raise ConfigError(
                 f"measure {measure.name} has the title {measure.title!r}, which tells settings of "
                 f"{title} apart; give it another"
             )
-    forms = [{axis: form.get(axis, "-") for axis in axes} for form in forms]
-    size = (
-        size_axis
-        if size_axis in axes
-        else _find_size_axis(forms, [len(setting.given) for setting in settings])
-    )
+    counts = [len(setting.given) for setting in settings]
+    forms = [_restricted(form, axes) for form in forms]
+    size = size_axis if size_axis in axes else _find_size_axis(forms, counts)
     axes.sort(key=lambda axis: (axis != size, axis))
-    pairs = zip(forms, evaluations, strict=True)
     lines = [
-        BenchmarkLine({axis: form[axis] for axis in axes}, evaluation) for form, evaluation in pairs
+        BenchmarkLine(_restricted(form, axes), evaluation)
+        for form, evaluation in zip(forms, evaluations, strict=True)
     ]
     lines.sort(key=lambda line: [sortable(line.values[axis]) for axis in axes])
-    codes = {
-        code: form for setting, form in zip(settings, plain, strict=True) for code in setting.codes
-    }
+    codes = {}
+    for setting, form in zip(settings, plain, strict=True):
+        words = ", ".join(f"{name}={value}" for name, value in form.items())
+        codes.update(dict.fromkeys(setting.codes, words))
     refused = ""
     if len(codes) > 1:
-        listed = ", ".join(
-            f"{code} ({', '.join(f'{name}={value}' for name, value in form.items())})"
-            for code, form in sorted(codes.items())
-        )
+        listed = ", ".join(f"{code} ({words})" for code, words in sorted(codes.items()))
         refused = (
             f"settings of {len(codes)} code versions would share a table: {listed}; "
             f"give each version its own with {ADVICE}"
         )
     return Benchmark(title, identity, tuple(axes), lines, size, refused)
+
+
+def _restricted(form: Mapping[str, str], axes: Sequence[str]) -> dict[str, str]:
+    """Return the values of a setting on these axes, ``-`` where it has none."""
+    return {axis: form.get(axis, "-") for axis in axes}
 
 
 def _find_size_axis(forms: Sequence[Mapping[str, str]], counts: Sequence[int]) -> str | None:

@@ -255,8 +255,10 @@ def _errors_of(evaluation: Evaluation, measure: Measure, matrix: pd.DataFrame) -
     role = role_of(measure)
     lines = evaluation.errors[evaluation.errors["role"] == role]
     errors = lines.groupby(["algorithm", "seed"], sort=False)["error"].apply(list).to_dict()
-    table = [[errors[name, seed] for seed in matrix.columns] for name in matrix.index]
-    return np.array(table)
+    by_algorithm = []
+    for name in matrix.index:
+        by_algorithm.append([errors[name, seed] for seed in matrix.columns])
+    return np.array(by_algorithm)
 
 
 def _intervals_note(

@@ -50,11 +50,11 @@ def degradation_figure(benchmark: Benchmark) -> Figure | None:
     """
 
     def curve(lines: Sequence[BenchmarkLine], measure: str) -> Curve:
-        costs = [[line.selections[measure, seed].cost for seed in line.seeds] for line in lines]
-        return {
-            index: [100 * cost for cost in values if cost is not None]
-            for index, values in enumerate(costs)
-        }
+        points = {}
+        for index, line in enumerate(lines):
+            costs = [line.selections[measure, seed].cost for seed in line.seeds]
+            points[index] = [100 * cost for cost in costs if cost is not None]
+        return points
 
     caption = (
         "Ideal error of the algorithm that a measure selects less the lowest ideal error: 0 when "
@@ -76,11 +76,9 @@ def asymptotic_figure(benchmark: Benchmark) -> Figure | None:
             index: list(distances(line, measure).values()) for index, line in enumerate(lines)
         }
         unit = mean(values_at[0]) if values_at.get(0) else 0.0
-        return (
-            {index: [value / unit for value in values] for index, values in values_at.items()}
-            if unit > 0
-            else {}
-        )
+        if not unit > 0:
+            return {}
+        return {index: np.divide(values, unit).tolist() for index, values in values_at.items()}
 
     caption = (
         "Absolute difference between a measure and the ideal error, mean over the algorithms, "
@@ -153,10 +151,9 @@ def _sized_panels(
                     low, high = np.maximum(0.0, center - band), center + band
                     axes.fill_between(places, low, high, color=color, alpha=0.18, linewidth=0)
             axes.set_title(label)
-            ticks = [
-                str(line.count) if show_count else line.values[str(benchmark.size_axis)]
-                for line in lines
-            ]
+            ticks = [line.values[str(benchmark.size_axis)] for line in lines]
+            if show_count:
+                ticks = [str(line.count) for line in lines]
             axes.set_xticks(range(len(lines)), ticks, fontsize=10)
             axes.set_xlabel("N" if show_count else str(benchmark.size_axis))
             grid(axes)
@@ -350,5 +347,6 @@ def _common_level(lines: Sequence[BenchmarkLine]) -> list[float]:
     """Return the error of a blind guess (percent) where it is the same in all settings; else
     nothing.
     """
-    levels = {100 * line.setting.chance.error if line.setting.chance else None for line in lines}
-    return [level for level in levels if level is not None] if len(levels) == 1 else []
+    chances = [line.setting.chance for line in lines]
+    levels = {100 * chance.error for chance in chances if chance}
+    return list(levels) if len(levels) == 1 and all(chances) else []

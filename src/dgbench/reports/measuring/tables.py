@@ -8,6 +8,7 @@ Beside each stand plain sentences that say what it can and cannot tell. How sure
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -198,14 +199,12 @@ def _models_note(setting: Setting, trained_on_tested: bool) -> str:
         )
     if planned is None:
         return f"protocol={protocol}: each column is of the models that held it out."
-    often = max(sum(env in tests for tests in planned) for env in setting.given)
+    held_out = Counter(env for tests in planned for env in tests)
+    often = max(held_out[env] for env in setting.given)
     if often > 1:
         return f"Each column is the mean over the {often} models that held the environment out."
-    return (
-        "Environments held out together, one model each: "
-        + "; ".join(", ".join(tests) for tests in planned)
-        + "."
-    )
+    together = "; ".join(map(", ".join, planned))
+    return f"Environments held out together, one model each: {together}."
 
 
 def on_measures(evaluation: Evaluation) -> list[str]:
