@@ -253,7 +253,7 @@ def read_lines(file: Path) -> list[Line]:
             lines.append(line)
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise RecordError(f"{file} cannot be read ({error}); copy it again") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise RecordError(f"{file}:{len(lines) + 1} is no packed run; {WRITE} pack`") from None
     return lines
 
