@@ -167,12 +167,8 @@ def entry_folders(results: Path) -> list[Path]:
     return folders
 
 
-def read_entry(folder: Path) -> Entry:
-    """Read the ``entry.yaml`` of a folder.
-
-    Raises:
-        RecordError: something is wrong with it or its files; a line for each fault.
-    """
+def entry_or_faults(folder: Path) -> tuple[Entry | None, list[str]]:
+    """Read the ``entry.yaml`` of a folder, or list what is wrong with it or its files."""
     faults = [] if folder.is_dir() and not folder.is_symlink() else [f"{folder} is no folder"]
     for path in folder.iterdir():  # a link might publish any file of the reader's machine
         if path.is_symlink() or not path.is_file():
@@ -180,16 +176,28 @@ def read_entry(folder: Path) -> Entry:
         elif path.stat().st_size > LARGEST_ARCHIVE:
             faults.append(f"{path.name} is larger than {LARGEST_ARCHIVE / 1e6:.0f} MB")
     if faults:
-        raise RecordError("\n".join(faults))
+        return None, faults
     try:
-        return Entry.model_validate({**read_yaml(folder / ENTRY_FILE), "folder": folder})
+        return Entry.model_validate({**read_yaml(folder / ENTRY_FILE), "folder": folder}), []
     except ValidationError as error:
         for fault in error.errors():
             key = ".".join(map(str, fault["loc"]))
             faults.append(f"{key}: {fault['msg'].removeprefix('Value error, ')}")
-        raise RecordError("\n".join(faults)) from None
     except (OSError, ValueError, TypeError) as error:
-        raise RecordError(f"{ENTRY_FILE} holds no keys: {reason_of(error)}") from None
+        faults.append(f"{ENTRY_FILE} holds no keys: {reason_of(error)}")
+    return None, faults
+
+
+def read_entry(folder: Path) -> Entry:
+    """Read the ``entry.yaml`` of a folder.
+
+    Raises:
+        RecordError: something is wrong with it; the message names the first fault.
+    """
+    entry, faults = entry_or_faults(folder)
+    if entry is None:
+        raise RecordError(f"{folder.name}: {faults[0]}")
+    return entry
 
 
 def packed(collection: Collection) -> list[Line]:
@@ -454,7 +462,10 @@ def check_entry(folder: Path) -> list[str]:
     try:
         if (folder / ABOUT).is_file() and not (folder / ABOUT).is_symlink():
             faults += _page_faults(read_regular(folder / ABOUT).decode(errors="replace"))
-        entry = read_entry(folder)
+        entry, wrong = entry_or_faults(folder)
+        faults += wrong
+        if entry is None:
+            return faults
         collection = collect(folder / ROWS, repeated=True)
         for problem in collection.problems:  # rows that no table takes
             faults.append(f"{problem.kind} {problem.where}: {problem.reason}")
@@ -464,7 +475,7 @@ def check_entry(folder: Path) -> list[str]:
         faults += _packed_faults(entry, read_lines(folder / ROWS))
         faults += _number_faults(entry)
     except (DgbenchError, OSError) as error:
-        faults += str(error).splitlines()
+        faults.append(str(error))
     return faults
 
 
@@ -619,7 +630,7 @@ def _archive_faults(results: Path, names: Sequence[str]) -> Iterator[str]:
         for path in stale_files(results):
             yield f"{path.name} is stale; {WRITE} index`"
     except (DgbenchError, OSError) as error:
-        yield " ".join(str(error).splitlines())
+        yield str(error)
 
 
 def stale_files(results: Path) -> dict[Path, str]:

@@ -401,8 +401,6 @@ OF_PLAIN_COMMANDS = {
         "model=x",
         "trainer.steps=1",
     ): "trainer.steps=1 has no effect on dgbench evaluate",
-    ("results", "pack", "x", "y", "--entry", "z"): "unrecognized arguments: --entry z",
-    ("results", "index", "--selection", "last"): "unrecognized arguments",
 }
 
 

@@ -91,7 +91,5 @@ def test_halving_without_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[st
     planner = Planner(composer(), tmp_path)
     size = JobSize.alone("cpu")
     with refused(r"hparams=halving .*trainer\.steps=0.*set trainer\.steps"):
-        print_plan(
-            [open_keys(words)], planner, clock=False, starts=False, size=size, folder=tmp_path
-        )
+        print_plan([open_keys(words)], planner, starts=False, size=size)
     assert not list(tmp_path.iterdir())

@@ -125,7 +125,7 @@ def test_a_job_that_an_earlier_version_split_is_one_job(command: Any, tmp_path: 
     before = {file: file.read_bytes() for file in tmp_path.rglob("errors.jsonl")}
     assert len(before) == 2
     ended = command("train.py", *words, cwd=tmp_path)
-    assert (ended.code, "1 of 1 job done: 5 of its 5 models" in ended.out) == (0, True), ended.out
+    assert (ended.code, "1 of 1 job done: 5 of their 5 models" in ended.out) == (0, True), ended.out
     assert {file: file.read_bytes() for file in before} == before
 
 
