@@ -4,8 +4,8 @@ there.
     python benchmarks/interval_coverage.py [--trials 3000]
 
 Simulates tables of A algorithms and n seeds (blocks, configurations) whose truth is known, calls
-the functions that the reports call, and prints the tables of docs/concepts/simulations.md. One core;
-each cell has a generator of its own.
+the functions that the reports call, and prints the tables of docs/concepts/simulations.md. One
+core; each cell has a generator of its own.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def settings_of(entry: Path) -> list[Evaluation]:
 
 
 def lines_of(entry: str, setting: Evaluation) -> pd.DataFrame:
-    """List both worst+gaps, and both ideals where they are known, of the algorithms of a setting."""
+    """List both worst+gaps, and both ideals if they are known, of algorithms of a setting."""
     worst_gap = expected_measures(setting, setting.measures.named("worst_gap"))
     ideal = expected_measures(setting, setting.measures.named("ideal"))
     deviation = by_seed(setting.studies, "worst_gap").std(axis=1)

@@ -456,9 +456,9 @@ def test_the_command_of_a_report_says_so(command: Any, tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     lines = ended.err.splitlines()
     assert (
-        "cache=false changes nothing here: only rows that are read from folders are cached; leave it out"
-        in lines
-    )
+        "cache=false changes nothing here: only rows that are read from folders are cached; "
+        "leave it out"
+    ) in lines
     assert (
         "report.wandb_project=x changes nothing here: report.wandb=true logs the report; add that"
         in lines

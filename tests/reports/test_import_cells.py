@@ -204,8 +204,10 @@ def test_a_bar_below_zero_is_refused() -> None:
     with refused("standard_error is -0.4 in line 1.*below 0", RecordError):
         read_table(means(-0.4))
     with refused(r"line 2.*below 0", RecordError):
-        read_table(WIDE.assign(A=["84.7 ± 0.4", "88.3 ± -0.2", "86.1 ± 1.6"], algorithm=list("xyz")),
-                   columns={"environment": ["A", "C", "P"]})  # fmt: skip
+        read_table(
+            WIDE.assign(A=["84.7 ± 0.4", "88.3 ± -0.2", "86.1 ± 1.6"], algorithm=list("xyz")),
+            columns={"environment": ["A", "C", "P"]},
+        )
 
 
 def test_lines_are_chosen_by_what_a_column_holds() -> None:

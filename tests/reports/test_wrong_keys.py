@@ -127,9 +127,15 @@ WITHOUT_EFFECT = {
     "report=leaderboard report.reference=nope": r"report\.reference=nope .*rows.*erm, vrex",
     "report.baseline=nope": r"report\.baseline=nope .*rows.*erm, vrex",
     "report=curves report.baseline=nope": r"report\.baseline=nope .*rows.*erm, vrex",
-    "selection=ood_val selection.environments=[zz]": r"selection\.environments names zz.*choose from 0\.90, 0\.85",
-    "report=leaderboard report.shifts_estimator=joint": r"report\.shifts_estimator=joint is of an earlier version: ",
-    "report=leaderboard report.shifts_from=[outputs]": r"report\.shifts_from is of .* report=leaderboard: report\.shifts=",
+    "selection=ood_val selection.environments=[zz]": (
+        r"selection\.environments names zz.*choose from 0\.90, 0\.85"
+    ),
+    "report=leaderboard report.shifts_estimator=joint": (
+        r"report\.shifts_estimator=joint is of an earlier version: "
+    ),
+    "report=leaderboard report.shifts_from=[outputs]": (
+        r"report\.shifts_from is of .* report=leaderboard: report\.shifts="
+    ),
     "report=curves selection=train_val": r"selection=train_val .*report=curves.*leave it out",
     "report=errors selection=train_val": r"selection=train_val .*report=errors",
     "report=features split_by=code": r"split_by=code .*report=features",

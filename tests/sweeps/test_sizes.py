@@ -94,14 +94,23 @@ def test_size_that_is_asked_for(keys: tuple[str, ...], runs: int | None, cores: 
 @pytest.mark.parametrize(
     ("typed", "lengths", "size", "line"),
     [
-        (6, [5900, 7100.0] * 5, JobSize(queue=True, gpus=1), 
-         "10 jobs of the queue (of 6 jobs), 1 h 38 min to 1 h 58 min each, 18 GPU hours in all."),
-        (1, [720.0], JobSize(queue=True, cores=4), "1 job of the queue (of 1 job), 12 min, 0.8 core hours in all."),
+        (
+            6,
+            [5900, 7100.0] * 5,
+            JobSize(queue=True, gpus=1),
+            "10 jobs of the queue (of 6 jobs), 1 h 38 min to 1 h 58 min each, 18 GPU hours in all.",
+        ),
+        (
+            1,
+            [720.0],
+            JobSize(queue=True, cores=4),
+            "1 job of the queue (of 1 job), 12 min, 0.8 core hours in all.",
+        ),
         (2, [60.0, None], JobSize(queue=True), "2 jobs of the queue (of 2 jobs)."),
         (3, [60.0] * 3, JobSize(cores=2), "3 jobs, 60 s each, 0.1 core hours in all."),
         (3, [None], JobSize(), "3 jobs."),
     ],
-)  # fmt: skip
+)
 def test_line_of_a_plan(typed: int, lengths: list[float | None], size: JobSize, line: str) -> None:
     assert _jobs(typed, lengths, size) == line
 

@@ -63,24 +63,65 @@ def test_a_changed_row_is_found_by_the_checksum_and_by_the_numbers(archive: Any)
 
 #: (what is changed, how, what is found), where tables, checksums and what is recorded are made anew
 CHANGED: list[tuple[str, Callable[[list[Line]], object], str]] = [
-    ("the specification", lambda lines: lines[0]["spec"]["network"].update(width=9), "specification hashes to "),
-    ("a hyperparameter of the rows", lambda lines: lines[0]["run"]["identity"]["hparams"].update(lr=0.01), "differ in hparams"),
-    ("the number of steps", lambda lines: lines[0]["run"]["identity"]["hparams"].update(steps=21), "differ in hparams"),
-    ("the variant", lambda lines: [line["run"]["identity"]["variant"].update(ratio=4) for line in lines], "differ in variant"),
+    (
+        "the specification",
+        lambda lines: lines[0]["spec"]["network"].update(width=9),
+        "specification hashes to ",
+    ),
+    (
+        "a hyperparameter of the rows",
+        lambda lines: lines[0]["run"]["identity"]["hparams"].update(lr=0.01),
+        "differ in hparams",
+    ),
+    (
+        "the number of steps",
+        lambda lines: lines[0]["run"]["identity"]["hparams"].update(steps=21),
+        "differ in hparams",
+    ),
+    (
+        "the variant",
+        lambda lines: [line["run"]["identity"]["variant"].update(ratio=4) for line in lines],
+        "differ in variant",
+    ),
     ("a seed", lambda lines: lines[0]["run"]["identity"].update(seed=7), "differ in seed"),
-    ("an algorithm's name",
-     lambda lines: [line["run"]["identity"].update(algorithm="irm") for line in lines if line["run"]["identity"]["algorithm"] == "erm"],
-     "differ in algorithm"),
+    (
+        "an algorithm's name",
+        lambda lines: [
+            line["run"]["identity"].update(algorithm="irm")
+            for line in lines
+            if line["run"]["identity"]["algorithm"] == "erm"
+        ],
+        "differ in algorithm",
+    ),
     ("a run", lambda lines: lines.pop(0), "missing lacks erm seed 0"),
-    ("the last step", lambda lines: (lines[0]["rows"].update(step=[10] * 8), lines[0]["run"].update(last_step=10)),
-     "DONE, but its rows end at step 10 of 20"),
-    ("code of no commit", lambda lines: [line["run"]["identity"].update(code="0.1.0+abcdef0-dirty") for line in lines],
-     "0.1.0+abcdef0-dirty is in"),
+    (
+        "the last step",
+        lambda lines: (
+            lines[0]["rows"].update(step=[10] * 8),
+            lines[0]["run"].update(last_step=10),
+        ),
+        "DONE, but its rows end at step 10 of 20",
+    ),
+    (
+        "code of no commit",
+        lambda lines: [
+            line["run"]["identity"].update(code="0.1.0+abcdef0-dirty") for line in lines
+        ],
+        "0.1.0+abcdef0-dirty is in",
+    ),
     ("no specification", lambda lines: lines[0].update(spec=None), "specification or sessions"),
     ("no sessions", lambda lines: lines[0].update(sessions=[]), "specification or sessions"),
-    ("a specification of other code", lambda lines: lines[0]["spec"].update(member=1), "(TypeError"),
-    ("a hash of a run", lambda lines: lines[0]["run"]["identity"].update(run="0" * 12), "its hash is 000000000000"),
-]  # fmt: skip
+    (
+        "a specification of other code",
+        lambda lines: lines[0]["spec"].update(member=1),
+        "(TypeError",
+    ),
+    (
+        "a hash of a run",
+        lambda lines: lines[0]["run"]["identity"].update(run="0" * 12),
+        "its hash is 000000000000",
+    ),
+]
 
 
 @pytest.mark.thorough
@@ -136,12 +177,18 @@ def test_a_new_hash_of_a_changed_specification_still_differs_from_the_rows(archi
         (lambda c: c.update(notes=" "), "notes: is empty"),
         (lambda c: c.update(replaces="../x"), "replaces: "),
         (lambda c: c["recorded"].update(runs=3), "recorded.runs is 3, its runs say 20"),
-        (lambda c: c["recorded"].update(commands=["x"]), 'recorded.commands is ["x"], its runs say ["python train.py'),
+        (
+            lambda c: c["recorded"].update(commands=["x"]),
+            'recorded.commands is ["x"], its runs say ["python train.py',
+        ),
         (lambda c: c["recorded"].pop("datasets"), "recorded.datasets is null, its runs say "),
         (lambda c: c["sha256"].update({"rows.jsonl.xz": "0"}), "rows.jsonl.xz has not the sha256 "),
-        (lambda c: c["sha256"].update({"measures.csv": "0" * 64}), "measures.csv has not the sha256 "),
+        (
+            lambda c: c["sha256"].update({"measures.csv": "0" * 64}),
+            "measures.csv has not the sha256 ",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_entry_yaml_may_not_say(
     archive: Any, change: Callable[[dict[str, Any]], object], key: str
 ) -> None:

@@ -295,8 +295,8 @@ def test_with_it_every_value_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("algorithm", [name for name in ALL if name not in SHARP])
 def test_what_makes_its_own_gradients_is_refused(algorithm: str, tmp_path: Path) -> None:
     message = (
-        f"sharpness=gsam cannot be used with algorithm={algorithm}: .*; set sharpness=none or choose "
-        "another"
+        f"sharpness=gsam cannot be used with algorithm={algorithm}: .*; set sharpness=none or "
+        "choose another"
     )
     with refused(message):
         small_study(tmp_path, f"algorithm={algorithm}", "sharpness=gsam")

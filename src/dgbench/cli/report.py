@@ -130,8 +130,8 @@ def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
         key = address.partition(".")[0]
         if {key, address} & {*unread, *passed_on}:
             raise ConfigError(
-                f"{word.lstrip('+')} changes nothing, report={hydra.runtime.choices['report']} does not read "
-                f"{key if key != 'report' else address}; leave it out"
+                f"{word.lstrip('+')} changes nothing, report={hydra.runtime.choices['report']} "
+                f"does not read {key if key != 'report' else address}; leave it out"
             )
 
 

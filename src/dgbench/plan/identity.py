@@ -47,14 +47,18 @@ NO_RESULT: Mapping[str, str] = {
     "dataset.data_dir": "where files are; their content counts",
     "dataset.root": "where files are; their content counts",
     "dataset.layout": "what folders mean; what is listed counts",
-    "dataset.duplicates": "copies are named or refused; where they are dropped, the variant says so",
+    "dataset.duplicates": (
+        "copies are named or refused; where they are dropped, the variant says so"
+    ),
     "dataset.manifest": "where the list is; what it lists counts",
     "dataset.subset_column": "which column of a list is followed; the subsets that it lists count",
     "dataset.path": "where the file of features is; its content counts",
     "dataset.columns": "which columns are features; the features count",
     "dataset.reader": "how files are listed; what is listed counts",
     "dataset.environments": "which are taken; those that are given, and their files, count",
-    "dataset.classes": "refuses a folder that lacks some, or allows it; the classes of the files count",
+    "dataset.classes": (
+        "refuses a folder that lacks some, or allows it; the classes of the files count"
+    ),
     "dataset.bad_files": "left out of what is listed; what is listed counts",
     "dataset.on_bad_image": "fail gives no result where skip leaves images out",
     "dataset.ratio": "which environments are given; those count, and a ratio that is read",
@@ -99,8 +103,16 @@ YOUNGER: Mapping[str, Any] = {
 #: groups in which a user may name code of their own; its text counts, also where the rest of a
 #: group does not
 CODE_GROUPS = (
-    "algorithm", "dataset", "backbone", "init", "head", "tuning", "averaging", "sharpness", "protocol",
-)  # fmt: skip
+    "algorithm",
+    "dataset",
+    "backbone",
+    "init",
+    "head",
+    "tuning",
+    "averaging",
+    "sharpness",
+    "protocol",
+)
 
 
 def shared_parts(
@@ -208,7 +220,7 @@ def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def callback_values(callbacks: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten what :func:`changing_callbacks` selects to plain values by dotted key, for the rows."""
+    """Flatten what :func:`changing_callbacks` selects to values by dotted key, for rows."""
     return {key: value for key, value in leaves(callbacks, "callbacks") if value != {}}
 
 

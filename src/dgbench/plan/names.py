@@ -66,10 +66,16 @@ def letters_of(name: str) -> str:
 
 #: options of DomainBed's scripts -> the key that sets the same here
 _OPTIONS = {
-    "algorithm": "algorithm", "dataset": "dataset", "seed": "seed", "steps": "trainer.steps",
-    "checkpoint_freq": "trainer.eval_every", "hparams_seed": "hparams.draw", "trial_seed": "hparams.trial",
-    "data_dir": "paths.data_dir", "output_dir": "paths.output_dir",
-}  # fmt: skip
+    "algorithm": "algorithm",
+    "dataset": "dataset",
+    "seed": "seed",
+    "steps": "trainer.steps",
+    "checkpoint_freq": "trainer.eval_every",
+    "hparams_seed": "hparams.draw",
+    "trial_seed": "hparams.trial",
+    "data_dir": "paths.data_dir",
+    "output_dir": "paths.output_dir",
+}
 _BETWEEN = "\0"  # words of a command, of which none holds it
 _OPTION = re.compile(rf"(?<![^\0])--({'|'.join(_OPTIONS)})(?:[\0=]|$)")
 _AGENT_HINT = "in the file of a W&B sweep, command: ends with ${args_no_hyphens} instead of ${args}"

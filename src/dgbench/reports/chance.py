@@ -23,12 +23,34 @@ from dgbench.reports.tables import REFERENCE, Table, entry, percent, with_lines
 BLIND_GUESS, MOST_FREQUENT = "blind guess", "most frequent class"
 #: K of the datasets of conf/dataset that say it, for rows that are older than ``n_classes``
 CLASSES = {
-    "c_cats_dogs": 2, "camelyon17": 2, "camelyon17_wilds": 2, "celeba_blond": 2, "cmnist": 2, "cmnist_domainbed": 2,
-    "cmnist_irm": 2, "domain_net": 345, "fmow": 62, "l_cifar10": 10, "nico_mixed": 2, "nico_pp": 60, "office_home": 65,
-    "pacs": 7, "pacs_corrupted": 7, "rotated_mnist": 10, "spawrious_m2m_easy": 4, "spawrious_m2m_hard": 4,
-    "spawrious_m2m_medium": 4, "spawrious_o2o_easy": 4, "spawrious_o2o_hard": 4, "spawrious_o2o_medium": 4,
-    "sr_cmnist": 2, "terra_incognita": 10, "vlcs": 5, "vlcs_corrupted": 5, "waterbirds": 2,
-}  # fmt: skip
+    "c_cats_dogs": 2,
+    "camelyon17": 2,
+    "camelyon17_wilds": 2,
+    "celeba_blond": 2,
+    "cmnist": 2,
+    "cmnist_domainbed": 2,
+    "cmnist_irm": 2,
+    "domain_net": 345,
+    "fmow": 62,
+    "l_cifar10": 10,
+    "nico_mixed": 2,
+    "nico_pp": 60,
+    "office_home": 65,
+    "pacs": 7,
+    "pacs_corrupted": 7,
+    "rotated_mnist": 10,
+    "spawrious_m2m_easy": 4,
+    "spawrious_m2m_hard": 4,
+    "spawrious_m2m_medium": 4,
+    "spawrious_o2o_easy": 4,
+    "spawrious_o2o_hard": 4,
+    "spawrious_o2o_medium": 4,
+    "sr_cmnist": 2,
+    "terra_incognita": 10,
+    "vlcs": 5,
+    "vlcs_corrupted": 5,
+    "waterbirds": 2,
+}
 OF_TABLE = "table"  #: base images of imported tables, whose names of datasets mean nothing here
 _SHOWN = 0.0005  # a difference that a table shows, as a fraction
 

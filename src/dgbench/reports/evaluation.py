@@ -149,7 +149,7 @@ class Evaluation:
 
 
 def _of_setting(lines: pd.DataFrame, title: str) -> pd.DataFrame:
-    """Return the lines of a setting: the frame itself where it has no others, as it may be large."""
+    """Return the lines of a setting: the frame itself, which may be large, if it has no others."""
     is_of_setting = lines["setting"] == title
     return lines if is_of_setting.all() else lines[is_of_setting]
 

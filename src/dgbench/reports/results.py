@@ -30,8 +30,18 @@ from dgbench.validation import Places, Refusal, checked
 
 #: what a frame says of one evaluation, after the columns that say whose it is
 EVALUATION = (
-    "step", "env", "subset", "env_held_out", "seen", "wrong", "error", "loss", "majority_wrong", "together", "code"
-)  # fmt: skip
+    "step",
+    "env",
+    "subset",
+    "env_held_out",
+    "seen",
+    "wrong",
+    "error",
+    "loss",
+    "majority_wrong",
+    "together",
+    "code",
+)
 #: of the columns, those that frames may lack which are older than they are
 _LATER = ("n_classes", "majority_wrong")
 #: keys of an identity that a frame spells in columns of their own, ``variant.ratio``
@@ -277,7 +287,7 @@ def _place(column: str) -> int:
 
 
 def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten an identity to columns; what is a mapping in it gets one column for each of its keys."""
+    """Flatten an identity to columns: a mapping in it gets a column for each of its keys."""
     flat: dict[str, Any] = {}
     for key, value in identity.items():
         if isinstance(value, Mapping):

@@ -5,7 +5,7 @@ measures over them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,22 +100,14 @@ def score(
                 f"y_true={y_true} is a file, which has predictions and environments; leave these "
                 "out"
             )
-        path = Path(y_true)
-        names = groups
-        if path.suffix.lower() == ".parquet" or not is_table(path):
-            y_true, y_pred, environments, groups, given = _read(path, names, given)
-            if training_groups is None:
-                training_groups = _training_of(path, names)
-        else:
-            y_true, y_pred, environments = predictions_of_one(path)
+        y_true, y_pred, environments, groups, given, training_groups = _of_file(
+            Path(y_true), groups, given, training_groups
+        )
     true, predicted = _classes("y_true", y_true), _classes("y_pred", y_pred)
     env_names = _names("environments", environments)
     labels = {} if groups is None else {"groups": _groups(groups)}
     _check_lengths({"y_true": true, "y_pred": predicted, "environments": env_names, **labels})
-    if (true.dtype.kind == "U") != (predicted.dtype.kind == "U"):
-        raise ConfigError(
-            "one of y_true and y_pred has names of classes, the other numbers; give both alike"
-        )
+    _check_alike(true, predicted)
     wrong = true != predicted
     if training_groups is not None and not labels:
         raise ConfigError(
@@ -231,6 +223,32 @@ def _interval(count: int, n: int, level: float = 0.95) -> dict[str, Any]:
 def _bounds(count: int, n: int, level: float) -> tuple[float, float]:
     interval = binomtest(count, n).proportion_ci(level, method="exact")
     return float(interval.low), float(interval.high)
+
+
+def _of_file(
+    path: Path,
+    groups: Any,
+    given: Sequence[str | float] | None,
+    training_groups: Mapping[str, float] | None,
+) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """Read a file of predictions: what :func:`score` takes, in the order of its arguments."""
+    if path.suffix.lower() != ".parquet" and is_table(path):
+        return (*predictions_of_one(path), groups, given, training_groups)
+    if training_groups is None:
+        training_groups = _training_of(path, groups)
+    return (*_read(path, groups, given), training_groups)
+
+
+def _check_alike(true: np.ndarray, predicted: np.ndarray) -> None:
+    """Refuse names of classes beside numbers of classes.
+
+    Raises:
+        ConfigError: only one of the two holds names.
+    """
+    if (true.dtype.kind == "U") != (predicted.dtype.kind == "U"):
+        raise ConfigError(
+            "one of y_true and y_pred has names of classes, the other numbers; give both alike"
+        )
 
 
 def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]:

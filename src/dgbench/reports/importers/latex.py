@@ -26,8 +26,8 @@ _DROPPED = re.compile(
     r"|color|arraystretch|addlinespace|midrule|rule)\*?(?:\[[^\]]*\])*(?:\{[^{}]*\})?"
 )
 _SIZES = re.compile(
-    r"\\(?:bf(?:series)?|it(?:shape)?|em|tt|sc|sl|tiny|scriptsize|footnotesize|small|normalsize|large"
-    r"|centering|displaystyle|boldmath|hfill|quad|qquad|noindent)\b ?|\\[,;:! ]"
+    r"\\(?:bf(?:series)?|it(?:shape)?|em|tt|sc|sl|tiny|scriptsize|footnotesize|small|normalsize"
+    r"|large|centering|displaystyle|boldmath|hfill|quad|qquad|noindent)\b ?|\\[,;:! ]"
 )
 _FRAMES = re.compile(
     r"\\(?:textbf|textit|textrm|textsc|texttt|textsf|text|emph|underline|uline|mathbf|mathrm|mathit"

@@ -73,8 +73,11 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 _UNUSABLE = {
-    FAILED: "failed run", RUNNING: "still running", INTERRUPTED: "interrupted run", DONE: "run that lacks rows",
-}  # fmt: skip
+    FAILED: "failed run",
+    RUNNING: "still running",
+    INTERRUPTED: "interrupted run",
+    DONE: "run that lacks rows",
+}
 
 
 @dataclass(frozen=True)
@@ -511,7 +514,7 @@ ADVICE = (
 
 
 def code_parts(code: object) -> list[str]:
-    """Split the code version of a run into its parts: several where it was resumed with other code."""
+    """Split the code version of a run into its parts: several if other code resumed it."""
     return str(code).split(CODE_SEPARATOR)
 
 

@@ -207,7 +207,8 @@ def _parents(path: str, around: set[str]) -> Iterator[str]:
 def fold_of(folder: RunFolder) -> str | None:
     """Read which fold a run folder was made for, or None if that is not known.
 
-    It is ``fold.name`` of its configuration. For runs that stopped before their first row; all others carry their fold in the rows.
+    It is ``fold.name`` of its configuration. For runs that stopped before their first row; all
+    others carry their fold in the rows.
     """
     document = _yaml(folder.path / _CONFIG)
     try:

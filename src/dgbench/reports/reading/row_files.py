@@ -166,8 +166,8 @@ class Fault:
 
 
 def bounded(faults: Sequence[Fault]) -> list[Fault]:
-    """Sort faults by line and sum up all after the first :data:`MOST_NAMED_LINES`: garbage must not bury
-    everything else.
+    """Sort faults by line and sum up all after the first :data:`MOST_NAMED_LINES`: garbage must not
+    bury everything else.
     """
     ordered = sorted(faults, key=lambda fault: fault.line or 0)
     tail = ordered[MOST_NAMED_LINES:]

@@ -150,11 +150,18 @@ def select_runs(
     )
     runs = [
         SelectedRun(
-            run.identity, label, run.folder, step, accuracy, reasons.get(index, ""), index in draws.lost,
-            not run.unusable, everywhere.get(index, frozenset()),
+            run.identity,
+            label,
+            run.folder,
+            step,
+            accuracy,
+            reasons.get(index, ""),
+            index in draws.lost,
+            not run.unusable,
+            everywhere.get(index, frozenset()),
         )
         for index, (run, label, step, accuracy) in enumerate(decided)
-    ]  # fmt: skip
+    ]
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
     return Selected(runs, tests_of(runs, rows, at_step), _folds_without_rows(collection))
 

@@ -54,12 +54,22 @@ _pools: list[ProcessPoolExecutor] = []
 
 def _style(name: str) -> dict[Any, Any]:
     return {
-        "svg.fonttype": "none", "svg.hashsalt": name, "pdf.fonttype": 42, "font.size": 11, "font.family": "sans-serif",
-        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
-        "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11,
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,
+        "pdf.fonttype": 42,
+        "font.size": 11,
+        "font.family": "sans-serif",
+        "text.color": INK,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": 11,
         # a name may hold a dollar sign; a log axis needs a plain formatter for its ticks
         "text.parse_math": False,
-    }  # fmt: skip
+    }
 
 
 @contextmanager
@@ -179,10 +189,17 @@ def end_labels(
             "relpos": (0, 0.5),
         }
         axes.annotate(
-            label_of(name), ends[name], xytext=(13, place), textcoords=("offset points", "data"), va="center",
-            color=color, fontsize=10, fontweight="bold" if name in colors else "normal", annotation_clip=False,
+            label_of(name),
+            ends[name],
+            xytext=(13, place),
+            textcoords=("offset points", "data"),
+            va="center",
+            color=color,
+            fontsize=10,
+            fontweight="bold" if name in colors else "normal",
+            annotation_clip=False,
             arrowprops=joint,
-        )  # fmt: skip
+        )
 
 
 def pushed_apart(

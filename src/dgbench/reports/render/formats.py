@@ -61,10 +61,24 @@ _PREAMBLE = r"""\documentclass[10pt]{article}
 \begin{document}"""
 _LONG = 45  #: lines of a table that no longer fits a page
 _SPECIAL = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "±": r"$\pm$", "\n": " ", '"': "''", "|": r"\textbar{}", "`": "'",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "\n": " ",
+    '"': "''",
+    "|": r"\textbar{}",
+    "`": "'",
+}
 
 
 def write(document: Document, folder: str | Path) -> list[Path]:
@@ -344,17 +358,40 @@ def latex_table(table: Table, title: str | None = None, command: str = "", label
     notes = [latex_text(_with_names_in_papers(" ".join(table.notes), table))] if table.notes else []
     if len(lines) > _LONG:
         body = [
-            r"{\scriptsize\setlength{\tabcolsep}{3pt}", rf"\begin{{longtable}}{{{align}}}", caption + r" \\",
-            r"\toprule", head, r"\midrule", r"\endfirsthead", r"\toprule", head, r"\midrule", r"\endhead",
-            r"\bottomrule", r"\endfoot", *lines, r"\end{longtable}", *notes, "}",
-        ]  # fmt: skip
+            r"{\scriptsize\setlength{\tabcolsep}{3pt}",
+            rf"\begin{{longtable}}{{{align}}}",
+            caption + r" \\",
+            r"\toprule",
+            head,
+            r"\midrule",
+            r"\endfirsthead",
+            r"\toprule",
+            head,
+            r"\midrule",
+            r"\endhead",
+            r"\bottomrule",
+            r"\endfoot",
+            *lines,
+            r"\end{longtable}",
+            *notes,
+            "}",
+        ]
         return "\n".join([*comments, *body]) + "\n"
     body = [
-        r"\begin{table}[htbp]", r"\centering", caption,
+        r"\begin{table}[htbp]",
+        r"\centering",
+        caption,
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}}",
-        *(rf"\par\smallskip{{\footnotesize {text}\par}}" for text in notes), r"\end{table}",
-    ]  # fmt: skip
+        rf"\begin{{tabular}}{{{align}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *lines,
+        r"\bottomrule",
+        r"\end{tabular}}",
+        *(rf"\par\smallskip{{\footnotesize {text}\par}}" for text in notes),
+        r"\end{table}",
+    ]
     return "\n".join([*comments, *body]) + "\n"
 
 

@@ -131,7 +131,7 @@ def best_table(papers: Sequence[Published]) -> Table:
 
 
 def _assumed_bars(papers: Sequence[Published]) -> list[str]:
-    """Name the tables whose paper does not say what its error bars are, by what they are taken for."""
+    """Name the tables whose paper does not define its error bars, by what they are taken for."""
     names_of: dict[str, list[str]] = {}
     for paper in papers:
         if paper.assumed_bar:

@@ -211,7 +211,9 @@ WORDS = {
         "average accuracy of the draw that an oracle chooses, less that of the one that "
         "validation data choose."
     ),
-    "oracle, K": "it chooses the draw with the highest mean accuracy over K of the model's test domains.",
+    "oracle, K": (
+        "it chooses the draw with the highest mean accuracy over K of the model's test domains."
+    ),
 }
 
 

@@ -187,9 +187,13 @@ class PowerReport(ReportOfMeasures):
         apart = f"{self.differences[-1]:g} point{'s' * (self.differences[-1] != 1)}"
         head = f"{seeds:,.0f} seeds tell {apart} apart in every column; it has {theirs.seeds}."
         return Section(
-            theirs.name, theirs.title, self._tables(pilots, note), [self._figure(pilots, theirs.name)],
-            [head, note], facts=[("for a methods section", self._methods(pilots[0]))],
-        )  # fmt: skip
+            theirs.name,
+            theirs.title,
+            self._tables(pilots, note),
+            [self._figure(pilots, theirs.name)],
+            [head, note],
+            facts=[("for a methods section", self._methods(pilots[0]))],
+        )
 
     def _section(self, evaluation: Evaluation, group: Group) -> Section:
         (setting,) = evaluation.settings
@@ -366,7 +370,7 @@ class PowerReport(ReportOfMeasures):
         )
 
     def _figure(self, pilots: Sequence[Pilot], name: str) -> Figure:
-        """Draw the smallest difference over seeds, a line for each quantity, a band for the first."""
+        """Draw the smallest difference over seeds: a line per quantity, a band for the first."""
         key = f"power_{slug(name)}"
         colors = colored([pilot.title for pilot in pilots], [pilot.title for pilot in pilots])
         with canvas(key, 5.2, 3.8) as drawn:

@@ -247,7 +247,7 @@ def expected_jobs(roots: Sequence[Path]) -> tuple[dict[tuple[str, str], str], li
 
 
 def _planned(root: Path, problems: list[Problem]) -> list[Path]:
-    """List the run folders that plans of studies name; plans are at most two levels below the root."""
+    """List the run folders that plans name; plans are at most two levels below the root."""
     folders = []
     for file in _below(root, PLAN_FILE):
         try:

@@ -68,7 +68,9 @@ WORDS = {
         "covariate shift, estimated as a total variation: twice the accuracy of telling two sides "
         "apart, less 1."
     ),
-    "M_cpt": "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023).",
+    "M_cpt": (
+        "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023)."
+    ),
 }
 _TERMS = ("training", "covariate", "concept")  # of Theorem 4.2's right side
 #: names of environments are rounded to 4 digits, so that errors in them are off a straight line by
@@ -376,7 +378,7 @@ def shift_table(checks: pd.DataFrame) -> Table:
 
 
 def theory_answer(checks: pd.DataFrame) -> list[str]:
-    """Summarize whether worst+gap bounds the ideal error, on what assumption, and what is unknown."""
+    """Summarize whether worst+gap bounds the ideal error, and what is unknown."""
     complete = checks.dropna(subset="slack")
     cases_of: dict[str, pd.DataFrame] = {
         str(name): cases for name, cases in complete.groupby("statement")

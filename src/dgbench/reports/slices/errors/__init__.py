@@ -1,1 +1,1 @@
-"""Which images are wrong: everything that ``report=errors`` computes from ``predictions.parquet``."""
+"""Which images are wrong: what ``report=errors`` computes from ``predictions.parquet``."""

@@ -315,7 +315,7 @@ class Counts:
 
     @cached_property
     def confusion(self) -> pd.DataFrame:
-        """Columns ``repetition``, ``env``, ``label``, ``predicted``, ``n`` and ``right`` (images)."""
+        """``repetition``, ``env``, ``label``, ``predicted``, ``n`` and ``right`` (images)."""
         return self._all("confusion")
 
     @property

@@ -69,7 +69,9 @@ WORDS = {
         "expected calibration error: mean difference of confidence and accuracy, in bins of equal "
         "confidence."
     ),
-    "worst group": "the class and environment with the lowest accuracy, among those with 10 images or more.",
+    "worst group": (
+        "the class and environment with the lowest accuracy, among those with 10 images or more."
+    ),
 }
 _EVALUATION = {"last": "the last step", "best": "the lowest val error"}
 _MOST_NUMBERS = 12  # classes up to which the cells of a heat map hold numbers
