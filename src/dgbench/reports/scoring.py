@@ -5,7 +5,7 @@ measures over them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -228,7 +228,7 @@ def _bounds(count: int, n: int, level: float) -> tuple[float, float]:
 def _of_file(
     path: Path,
     groups: Any,
-    given: Sequence[str | float] | None,
+    given: Iterable[str | float] | None,
     training_groups: Mapping[str, float] | None,
 ) -> tuple[Any, Any, Any, Any, Any, Any]:
     """Read a file of predictions: what :func:`score` takes, in the order of its arguments."""
