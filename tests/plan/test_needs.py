@@ -426,7 +426,6 @@ def test_plain_commands_refuse(
 #: keys of reports -> words beside which nothing reads the first, and words beside which something
 #: does
 OF_REPORTS: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
-    "report.wandb_project": ("report.wandb_project=x", (), ("report.wandb=true",)),
     "report.batch": (
         "report.batch=3",
         ("report=power", "report.published=domainbed2020_train_val"),

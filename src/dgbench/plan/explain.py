@@ -252,7 +252,7 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     if own_file := _own_file(group, words):
         return _not_of_own_file(group, sub, own_file)
     subkeys = list(nested_keys(config.get(group), ""))
-    close = get_close_matches(sub, subkeys, n=1)
+    close = get_close_matches(sub, subkeys, n=1, cutoff=0.65)
     owners = owners_of(group, sub)
     if sub in subkeys:  # a file of the user's own, in another folder, chose for the group
         return (
