@@ -108,7 +108,7 @@ def test_a_loss_of_features_has_no_effect_where_they_stand_still(
     ended = command("train.py", *words, cwd=tmp_path)
     assert ended.code == 0, ended.err
     for name in names:
-        pattern = rf"^(?:WARNING )?{name}: hparams\.{weight} weighs.* features alone"
+        pattern = rf"^(?:WARNING )?{name}: hparams\.{weight} has no effect.* features alone"
         said = [len(re.findall(pattern, text, re.M)) for text in (planned.out, ended.err)]
         assert said == [1, 1], (planned.out, ended.err)
     losses = (

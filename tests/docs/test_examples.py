@@ -288,7 +288,9 @@ def test_examples_of_values_are_found() -> None:
         "dataset.split_pattern='clip(.+)_frame'"
     ]
     assert list(of_values(CONF / "import/table.yaml")) == [
-        ["import.columns.hparams={lr: learning_rate}"]
+        ["import.columns.hparams={lr: learning_rate}"],
+        ["import.ignore=[params,year]"],
+        ["import.where={in_distribution: false}"],
     ]
     assert list(of_values(CONF / "head/zero_shot.yaml")) == [['head.class_names={"0": zero}']]
 

@@ -12,6 +12,7 @@ import pytest
 
 from dgbench.analysis.expected import expected
 from dgbench.analysis.selection import Last
+from dgbench.plan.measures import choose
 from dgbench.reports.document import Document
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.measuring.report import MeasuresReport
@@ -87,5 +88,5 @@ def test_expected_errors_of_one_pivot_are_those_of_each_algorithm(lacking: bool)
     for name, own in frame.groupby("algorithm"):
         seeds = own.groupby("seed").filter(lambda lines: len(lines) == 4)
         matrix = seeds.pivot(index="seed", columns="environment", values="accuracy")
-        value = expected(1 - matrix.to_numpy() / 100, "worst_gap").value
+        value = expected(1 - matrix.to_numpy() / 100, choose().named("worst_gap")).value
         assert lines.loc[str(name), "of mean errors"] == pytest.approx(value)
