@@ -36,7 +36,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from dgbench.callbacks.predictions import Predictions
+from dgbench.callbacks.predictions import PredictionWriter
 from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.photographs import cores
