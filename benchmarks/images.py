@@ -218,7 +218,7 @@ def whole_run(study: ReadyStudy) -> str:
         "on_validation_batch_end",
         "on_validation_epoch_end",
     ):
-        setattr(Predictions, name, timed_hook(getattr(Predictions, name)))
+        setattr(PredictionWriter, name, timed_hook(getattr(PredictionWriter, name)))
     (group,) = plan_groups(study.runs, study.config["execution"])
     group.runs[0].folder.mkdir(parents=True)
     begun = time.perf_counter()
