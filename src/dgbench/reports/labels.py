@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from dgbench.plan.names import letters_of, our_name
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.records.spec import HASH_DIGITS, digest
 from dgbench.seeding import ALL
@@ -30,6 +31,26 @@ def algorithm_name(identity: Mapping[str, Any]) -> str:
         name += f"+{identity['averaging']}"
     sharpness = identity["hparams"].get(SHARPNESS)
     return _with_addition(name, f"sharpness={sharpness}" if sharpness else "")
+
+
+def label_meant(name: str, labels: Collection[str]) -> str | None:
+    """Find the label of an algorithm that a user names: itself, else the only one that means it.
+
+    Case, and what stands between letters and digits, do not matter, nor whose name it is:
+    ``GroupDRO`` and ``group_dro`` are one algorithm.
+
+    Args:
+        name: as it was typed.
+        labels: of the algorithms that there are.
+
+    Returns:
+        The label; None if there is none, or several may be meant.
+    """
+    if name in labels:
+        return name
+    typed = letters_of(our_name(name))
+    alike = [label for label in labels if letters_of(our_name(label)) == typed]
+    return alike[0] if len(alike) == 1 and typed else None
 
 
 def network_text(identity: Mapping[str, Any]) -> str:

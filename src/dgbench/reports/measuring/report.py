@@ -45,6 +45,7 @@ from dgbench.reports.measuring.figures import (
     degradation_figure,
     scatter_figures,
 )
+from dgbench.reports.measuring.pair import NamedPair, labels_of_pair, pair_section
 from dgbench.reports.measuring.rank_diagrams import rank_figures
 from dgbench.reports.measuring.tables import WORDS, noise_notes, setting_tables
 from dgbench.reports.over_seeds import (
@@ -290,12 +291,14 @@ class MeasuresReport(ReportOfMeasures):
     Args:
         baseline: algorithm that figures compare with the truly best one.
         size_axis: key that scales the number of given environments, e.g. ``scale``; None finds it.
+        pair: two algorithms that are compared with each other alone; None names none.
         statistics: settings of the bootstrap.
     """
 
     name: FileName = "measures"
     baseline: Name = "erm"
     size_axis: Name | None = None
+    pair: NamedPair | None = None
     statistics: Statistics = Statistics()
 
     def __call__(
@@ -303,7 +306,10 @@ class MeasuresReport(ReportOfMeasures):
     ) -> Document:
         selected = select_runs(collection, selection, split_by)
         collection = collection.without_numbers()
-        check_algorithm(self, "baseline", [run.label for run in selected.runs])
+        labels = [run.label for run in selected.runs]
+        check_algorithm(self, "baseline", labels)
+        if self.pair:
+            labels_of_pair(self.pair, set(labels))
         evaluation = evaluate(selected, split_by, self.choice)
         del selected  # a line for each of up to millions of tests, which nothing below reads
         all_benchmarks = benchmarks(evaluation, self.size_axis)
@@ -325,6 +331,8 @@ class MeasuresReport(ReportOfMeasures):
             )
             for setting in tracked(evaluation.settings, "statistics", count, "settings")
         ]
+        if self.pair:
+            sections.insert(0, pair_section(evaluation, self.pair, self.statistics))
         used = sum(not run.unusable for run in collection.runs)
         return Document(
             title="Measures of domain generalization",
