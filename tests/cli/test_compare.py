@@ -44,7 +44,7 @@ def test_answer_what_was_understood_and_the_report(table: Path, command: Command
     ("words", "said"),
     [
         (("others.csv", "ERM"), "takes FILE A B"),
-        (("others.csv", "ERM", "CORRAL"), "did you mean "),
+        (("others.csv", "ERM", "CORRAL"), "did you mean CORAL?"),
         (("none.csv", "ERM", "CORAL"), "none.csv is not there"),
         (("others.csv", "ERM", "CORAL", "seed=3"), "seed=3 is none of these"),
         (("others.csv", "ERM", "CORAL", "report.wandb=true"), "report.wandb=true has no effect"),

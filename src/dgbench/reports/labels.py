@@ -13,6 +13,7 @@ from typing import Any
 from dgbench.plan.names import letters_of, our_name
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.records.spec import HASH_DIGITS, digest
+from dgbench.reports.importers import UNKNOWN, is_from_table
 from dgbench.seeding import ALL
 
 SHARPNESS = "sharpness.name"  #: key of a row's hyperparameters
@@ -57,9 +58,22 @@ def network_text(identity: Mapping[str, Any]) -> str:
     """Format ``resnet50-bn_frozen, supervised_tv_in1k:0676ba61 init, ft``, and head and seeds if
     they are not usual.
     """
+    if is_from_table(identity):
+        return known_network(identity) or "not known"
     head = "" if identity["head"] == "random" else f", {identity['head']} head"
     moves = "" if identity["seed_moves"] == ALL else f", seeds move {identity['seed_moves']}"
     return f"{identity['backbone']}, {identity['init']} init{head}, {identity['tuning']}{moves}"
+
+
+def known_network(identity: Mapping[str, Any]) -> str:
+    """Write what a table of others says of network and initial weights; empty if it says nothing.
+
+    Args:
+        identity: of runs that it describes.
+    """
+    backbone, init = (str(identity[key]) for key in ("backbone", "init"))
+    known = (backbone, "") if init == UNKNOWN else (backbone, f"{init} init")
+    return ", ".join(text for text in known if text not in ("", UNKNOWN))
 
 
 def algorithm_labels(
@@ -163,10 +177,13 @@ def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     keys = {key for identity in identities for key in identity}
     titles = dataset_titles(identities, keys, ("base", "evaluation"))
-    return [
-        f"{title}, {identity['base']}, {identity['evaluation']}"
-        for title, identity in zip(titles, identities, strict=True)
-    ]
+    whole = []
+    for title, identity in zip(titles, identities, strict=True):
+        if is_from_table(identity):  # which says nothing else
+            whole.append(title)
+        else:
+            whole.append(f"{title}, {identity['base']}, {identity['evaluation']}")
+    return whole
 
 
 def dataset_titles(

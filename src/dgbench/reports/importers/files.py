@@ -115,6 +115,13 @@ def is_table(path: str | Path) -> bool:
     return Path(path).suffix.lower() in READERS
 
 
+def title_of_files(path: Any) -> str:
+    """Name files after themselves: ``others`` for ``others.csv``, a folder by its name."""
+    named = [place.resolve() for place in places(path)]
+    titles = list(dict.fromkeys(place.name if place.is_dir() else place.stem for place in named))
+    return printable(some_of(titles, 2))
+
+
 def _files(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place]
