@@ -30,11 +30,11 @@ from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.formats import (
     csv_files,
-    latex_table,
     markdown_table,
     plain_table,
     render_html,
 )
+from dgbench.reports.render.latex import latex_table
 from tests.reports.long_frames import long_frame
 from tests.studies import make_plan
 from tools.results import packed, write_lines

@@ -16,7 +16,8 @@ from dgbench.plan.measures import choose
 from dgbench.reports.document import Document
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.measuring.report import MeasuresReport
-from dgbench.reports.render.formats import csv_files, latex_files, markdown_files, render_html
+from dgbench.reports.render.formats import csv_files, markdown_files, render_html
+from dgbench.reports.render.latex import latex_files
 from dgbench.reports.tables import MOST_ON_PAGE, Table
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -39,6 +39,7 @@ APART = (
 #: read in ``unread``
 OF_DOCUMENTS = (
     "import",
+    "notes",
     "only",
     "output",
     "same_code",
@@ -177,6 +178,7 @@ class ReportKeys(Checked):
         NonBlank | Annotated[list[NonBlank], Field(min_length=1)] | None,
         Refusal("is no list of names", "write e.g. only=[measures], or null for all"),
     ]
+    notes: Annotated[Literal["full", "short"], Refusal("is unknown", "choose full or short")]
     split_by: Annotated[
         NonBlank | None, Refusal("is no identity key", "give one, e.g. code, or null")
     ]
@@ -223,6 +225,7 @@ class Document:
     files: Mapping[str, str] = field(default_factory=dict)  #: further files: name -> text
     #: what makes the whole document again; :func:`remake` narrows it to one table or figure
     command: str = ""
+    short_notes: bool = False  #: LaTeX tables have the first sentences of their notes alone
 
 
 def title_of(item: Table | Figure, document: Document) -> str:

@@ -219,10 +219,12 @@ def _pair_table(
         first, second: labels of algorithms.
         statistics: settings of the bootstrap.
     """
-    difference = f"{first} less {second}"
+    difference = "difference"
     resampled = "seeds and environments resampled"
     columns = [
         *([Column("setting", key=True)] if len(evaluations) > 1 else []),
+        Column("algorithm", key=True),
+        Column("less", key=True),
         Column("measure", key=True),
         Column(difference, unit="points", help="below 0: the first one is better"),
         Column("p", unit="probability", help="two-sided, of this pair alone"),
@@ -234,7 +236,8 @@ def _pair_table(
     for setting, evaluation in evaluations.items():
         samples, absences = resamples(evaluation, statistics)
         for measure in evaluation.measures.compared:
-            line: dict[str, Any] = {"setting": setting, "measure": measure.title}
+            line: dict[str, Any] = {"setting": setting, "algorithm": first, "less": second}
+            line["measure"] = measure.title
             line |= _cells(_values(evaluation.studies, measure, first, second), difference)
             if measure.name in samples:
                 interval = samples[measure.name].difference(first, second)
