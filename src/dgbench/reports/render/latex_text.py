@@ -164,7 +164,7 @@ def _printed(letter: str) -> str:
 
 def _accented(letter: str) -> str:
     r"""Write a letter with its accents, ``\v{c}``; an empty text if it is none."""
-    base, *marks = unicodedata.normalize("NFD", letter)
+    base, *marks = list(unicodedata.normalize("NFD", letter))
     if not marks or not all(mark in _ACCENTS for mark in marks):
         return ""
     if not base.isascii() and base not in _COMMANDS:
