@@ -170,6 +170,7 @@ def latex_table(
         r"\begin{table}[htbp]",
         r"\centering",
         caption,
+        r"\vspace{\smallskipamount}",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{{align}}}",
         r"\toprule",
