@@ -95,8 +95,13 @@ def pair_section(evaluation: Evaluation, pair: Sequence[str], statistics: Statis
         answer += [f"{place}{text}" for text in pair_sentences(restricted[name], first, second)]
     if len(shared) > _MOST_SETTINGS:
         answer.append(f"{len(shared) - _MOST_SETTINGS} more settings stand in the table.")
-    answer.append(_how(evaluation, len(shared)))
-    return Section("pair", title, [_pair_table(restricted, first, second, statistics)], (), answer)
+    judged = {
+        name: part for name, part in restricted.items() if not no_verdict(part.settings[0].identity)
+    }
+    if not judged:
+        return Section("pair", title, answer=answer)
+    answer.append(_how(evaluation, len(judged)))
+    return Section("pair", title, [_pair_table(judged, first, second, statistics)], (), answer)
 
 
 def pair_sentences(evaluation: Evaluation, first: str, second: str) -> list[str]:
