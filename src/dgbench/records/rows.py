@@ -280,7 +280,7 @@ def row_of(flat: dict[str, Any]) -> Row:
     return Row(identity=identity, held_out=flat["env_held_out"], **values)
 
 
-_CUT = b',"step":'  #: where a line passes from the identity to the rest
+CUT = b',"step":'  #: where a line passes from the identity to the rest
 _decode = json.JSONDecoder().decode
 
 
@@ -303,6 +303,22 @@ def lines_before(path: Path, step: int) -> Checksum:
     return Checksum() + b"".join(lines)
 
 
+def decode_together(objects: Sequence[bytes]) -> list[Any]:
+    """Decode JSON objects at once, which is much faster than one by one.
+
+    Returns:
+        a value for each, or nothing if some are none.
+    """
+    # a number between two objects, so that halves of lines never make a whole
+    try:
+        values = _decode(f"[{b',0,'.join(objects).decode()}]")
+    except (ValueError, RecursionError):
+        return []
+    if len(values) != 2 * len(objects) - 1 or any(values[1::2]):
+        return []
+    return list(values[::2])
+
+
 class RowParser:
     """Lines of one row file."""
 
@@ -313,7 +329,7 @@ class RowParser:
 
     def known(self, line: bytes) -> dict[str, Any] | None:
         """Return the identity of a line whose beginning was read before, or None."""
-        return self._heads.get(line[: line.rfind(_CUT)])
+        return self._heads.get(line[: line.rfind(CUT)])
 
     def values_of(self, lines: Sequence[bytes]) -> list[dict[str, Any] | None]:
         """Parse what several lines of one known identity have besides it, at once.
@@ -326,16 +342,9 @@ class RowParser:
         """
         if len(lines) < 2:
             return []
-        # a number between two objects, so that halves of lines never make a whole
-        joined = b",0,".join(b"{" + line[line.rfind(_CUT) + 1 :] for line in lines)
-        try:
-            parts = _decode(f"[{joined.decode()}]")
-        except (ValueError, RecursionError):
-            return []
-        if len(parts) != 2 * len(lines) - 1 or any(parts[1::2]):
-            return []
+        tails = [b"{" + line[line.rfind(CUT) + 1 :] for line in lines]
         sound: list[dict[str, Any] | None] = []
-        for values in parts[::2]:
+        for values in decode_together(tails):
             sound.append(values if self._is_sound(values) else None)
         return sound
 
@@ -371,7 +380,7 @@ class RowParser:
         Raises:
             RecordError: it is no row; why.
         """
-        cut = line.rfind(_CUT)
+        cut = line.rfind(CUT)
         identity = self._heads.get(line[:cut])
         if identity is not None:
             try:
