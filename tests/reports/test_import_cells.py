@@ -110,12 +110,10 @@ def test_no_sheet_is_read_for_another(tmp_path: Path) -> None:
 def test_names_that_the_source_tells_apart_stay_apart() -> None:
     frame = long_frame(("ERM", "ERM†", "IRM"), accuracy=0.5)
     collection = read_table(frame)
-    assert algorithms(collection) == ["erm", "erm†", "irm"]
-    assert "ERM† as erm†" in said(collection)
+    assert algorithms(collection) == ["ERM", "ERM†", "IRM"]
     assert len({run.identity["run"] for run in collection.runs}) == 18
     spelled = read_table(long_frame(("GroupDRO", "Group DRO", "IRM"), accuracy=0.5))
-    assert algorithms(spelled) == ["Group DRO", "GroupDRO", "irm"]
-    assert algorithms(read_table(long_frame(("GroupDRO",), accuracy=0.5))) == ["group_dro"]
+    assert algorithms(spelled) == ["Group DRO", "GroupDRO", "IRM"]
 
 
 WIDE = pd.DataFrame(

@@ -157,11 +157,11 @@ def test_latex(tmp_path: Path) -> None:
     (paper,) = collection.published
     means = {row: [value.mean for value in line.values()] for row, line in paper.values.items()}
     assert means == {
-        "erm": [84.7, 80.8, 97.2],
-        "erm†": [83.7, 80.1, 97.1],
-        "coral": [88.3, 80.0, 97.5],
+        "ERM": [84.7, 80.8, 97.2],
+        "ERM†": [83.7, 80.1, 97.1],
+        "CORAL": [88.3, 80.0, 97.5],
     }
-    assert [value.error for value in paper.values["erm"].values()] == [0.4, 0.6, 0.3]
+    assert [value.error for value in paper.values["ERM"].values()] == [0.4, 0.6, 0.3]
     text = said(collection)
     assert "line 13, a footnote: with augmentation" in text
     assert "average: Avg: line 14 prints 90.1, its environments average 88.6" in text

@@ -7,6 +7,7 @@ import os
 import time
 import warnings
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import dgbench
 from dgbench import reports
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.errors import ConfigError, RecordError
+from dgbench.plan.names import our_name
 from dgbench.records.rows import identity_keys
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.columns import ALIASES
@@ -105,8 +107,14 @@ def domainbed_folder(root: Path) -> pd.DataFrame:
 
 
 def numbers(collection: Collection, selection: Any) -> list[Any]:
-    """Measures of every study and the leaderboard, without what the setting is called."""
+    """Measures of every study and the leaderboard, without what the setting is called, and with
+    our names of algorithms.
+    """
     selected = select_runs(collection, selection)
+    selected = replace(
+        selected, runs=[replace(run, label=our_name(run.label)) for run in selected.runs]
+    )
+    selected.tests["algorithm"] = selected.tests["algorithm"].map(our_name)
     studies = evaluate(selected).studies[
         ["algorithm", "seed", "average", "worst", "gap", "worst_gap", "steps"]
     ]
@@ -128,7 +136,9 @@ def test_a_sweep_its_csv_and_its_frame_give_the_same_to_the_digit(
     for name in ("a.csv", "a.tsv", "a.parquet"):
         assert numbers(read_table(tmp_path / name), selection) == expected, name
     from_python = dgbench.results(tmp_path / "a.csv", selection=selection)
-    assert reports.leaderboard(from_python).to_numpy().tolist() == expected[1]
+    board = reports.leaderboard(from_python)
+    board["algorithm"] = board["algorithm"].map(our_name)
+    assert board.to_numpy().tolist() == expected[1]
     assert evaluate(select_runs(read_table(tmp_path / "a.jsonl"), selection)).studies[
         "average"
     ].tolist() == (pytest.approx([line[2] for line in expected[0]], abs=1e-14))
@@ -139,7 +149,7 @@ def test_python_takes_such_a_frame() -> None:
         columns={"environment": "domain", "algorithm": "Method", "accuracy": "test_acc"}
     )
     measures = dgbench.measures(frame)
-    assert sorted(set(measures["label"])) == ["erm", "vrex"] and len(measures) == 6
+    assert sorted(set(measures["label"])) == ["ERM", "VREx"] and len(measures) == 6
     lines = frame[(frame["Method"] == "ERM") & (frame["seed"] == 0)]
     assert measures["average"].iloc[0] == pytest.approx(1 - lines["test_acc"].mean())
     board = reports.leaderboard(frame)
@@ -193,7 +203,7 @@ def test_a_model_of_all_environments_gives_the_ideal() -> None:
 def test_hyperparameters_draws_and_pairs() -> None:
     frame = pd.concat([frame_of().assign(**{"hparams.lr": lr}) for lr in (0.1, 0.2)])
     assert set(dgbench.measures(frame)["label"]) == {
-        f"{a} (lr={lr})" for a in ("erm", "vrex") for lr in (0.1, 0.2)
+        f"{a} (lr={lr})" for a in ("ERM", "VREx") for lr in (0.1, 0.2)
     }
     pairs = frame_of().assign(
         test_envs=["[art_painting, cartoon]", "cartoon+art_painting", "photo,sketch"] * 8
@@ -353,7 +363,7 @@ CORAL,\\textbf{88.3} $\\pm$ 0.2,80.0 +/- 0.5,97.5 ± 0.3,78.8 ± 1.3,86.2
 def test_a_table_of_a_paper_gives_a_leaderboard_and_a_verdict(tmp_path: Path, command: Any) -> None:
     (tmp_path / "paper.csv").write_text(PAPER)
     board = reports.leaderboard(pd.read_csv(tmp_path / "paper.csv"))
-    assert board["algorithm"].tolist() == ["coral", "erm", "irm"] and board["rank"].tolist() == [
+    assert board["algorithm"].tolist() == ["CORAL", "ERM", "IRM"] and board["rank"].tolist() == [
         1,
         2,
         3,
@@ -368,7 +378,7 @@ def test_a_table_of_a_paper_gives_a_leaderboard_and_a_verdict(tmp_path: Path, co
     words = ["import=table", "import.path=paper.csv", "import.seeds=3"]
     ended = command("report.py", *words, "report=leaderboard", "output=page", cwd=tmp_path)
     assert ended.code == 0 and (tmp_path / "page" / "leaderboard.csv").exists()
-    assert "3 seeds cannot separate coral from erm" in ended.out and "80% power" in ended.out
+    assert "3 seeds cannot separate CORAL from ERM" in ended.out and "80% power" in ended.out
     ended = command("report.py", *words, "report=power", "output=power", cwd=tmp_path)
     assert ended.code == 0 and "over 3 seeds" in ended.out
     for report in ("measures", "curves", "hparams"):

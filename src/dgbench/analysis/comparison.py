@@ -76,6 +76,21 @@ class Rival:
     difference: Interval | None
     separated: bool  #: the leader beats it
 
+    @property
+    def p_value(self) -> float | None:
+        """Compute the two-sided p-value of this pair alone, uncorrected.
+
+        It is that of the paired t-test whose interval ``difference`` is; None without one.
+        """
+        if self.difference is None:
+            return None
+        half = (self.difference.high - self.difference.low) / 2
+        if half == 0:
+            return 1.0  # both are 0 in every seed
+        freedom = self.seeds - 1
+        quantile = float(t.ppf((1 + self.difference.level) / 2, freedom))
+        return float(2 * t.sf(abs(self.difference.estimate) * quantile / half, freedom))
+
 
 @dataclass(frozen=True)
 class Standing:

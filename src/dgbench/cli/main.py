@@ -14,6 +14,10 @@ from dgbench.version import __version__
 COMMANDS = {
     "train": ("dgbench.cli.train:train", "train every fold of a study; with -m a sweep of studies"),
     "report": ("dgbench.cli.report:report", "tables, figures and pages from finished runs"),
+    "compare": (
+        "dgbench.cli.compare:compare_command",
+        "which of two algorithms is better, in a table or in runs",
+    ),
     "shift": ("dgbench.cli.shift:shift", "how far the environments of a dataset are apart"),
     "evaluate": ("dgbench.cli.models:evaluate_command", "rows of any model on any dataset"),
     "fetch": ("dgbench.data.fetch.__main__:command", "download datasets, and verify those on disk"),

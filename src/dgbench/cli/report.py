@@ -68,7 +68,7 @@ def report(cfg: DictConfig) -> None:
     # a process beside this one would end with tracebacks of its own where memory is limited
     with nullcontext() if memory_limit() else saved_beside():
         selection = build(cfg, "selection")
-        read = partial(_collection, cfg, make_document, selection)
+        read = partial(read_runs, cfg, make_document, selection)
         document = document_of(make_document, read, selection, cfg.split_by, choice)
         document = replace(document, command=report_command())
         names = [cfg.only] if isinstance(cfg.only, str) else cfg.only
@@ -83,7 +83,7 @@ def report(cfg: DictConfig) -> None:
         print(f"dgbench: {reason}; the files above are complete" if reason else "logged to W&B")
 
 
-def _collection(cfg: DictConfig, make_document: Report, selection: Selection) -> Runs | None:
+def read_runs(cfg: DictConfig, make_document: Report, selection: Selection) -> Runs | None:
     """Read the runs that a report is about; None for one that reads none.
 
     Raises:

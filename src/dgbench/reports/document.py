@@ -21,6 +21,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.measures import MeasureChoice, Measures, choose
 from dgbench.plan.needs import Need
 from dgbench.plan.settings import FileName, Name
+from dgbench.reports.labels import label_meant
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import ASSUMED, Problem
 from dgbench.reports.tables import Column, Table, on_page, table
@@ -184,8 +185,10 @@ class ReportKeys(Checked):
     ]
 
 
-def check_algorithm(report: Any, key: str, algorithms: Names[str]) -> None:
-    """Refuse an algorithm without rows, unless it is the default of the key.
+def check_algorithm(report: Any, key: str, algorithms: Names[str]) -> str:
+    """Find the label of the algorithm that a key names, however it is spelled.
+
+    One without rows is refused, unless it is the default of the key.
 
     Args:
         report: that has the key.
@@ -195,12 +198,14 @@ def check_algorithm(report: Any, key: str, algorithms: Names[str]) -> None:
     Raises:
         ConfigError: it is none of them.
     """
-    name = getattr(report, key)
-    if name not in algorithms and name != type(report).model_fields[key].default:
+    name: str = getattr(report, key)
+    label = label_meant(name, set(algorithms))
+    if label is None and name != type(report).model_fields[key].default:
         raise ConfigError(
             f"report.{key}={name} is no algorithm with rows here; choose one of "
             f"{', '.join(sorted(set(algorithms)))}"
         )
+    return label or name
 
 
 @dataclass(frozen=True)

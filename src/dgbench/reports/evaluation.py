@@ -28,9 +28,16 @@ from dgbench.plan.folds import FULL, LOO, tested, tested_by_fold
 from dgbench.plan.measures import IDEAL, MeasureChoice, choose
 from dgbench.records.rows import Role, identity_keys, keys
 from dgbench.reports.chance import Chance, chance_of
-from dgbench.reports.importers import IMPORTED
+from dgbench.reports.importers import IMPORTED, is_from_table
 from dgbench.reports.labels import setting_titles, slug, variant_text
-from dgbench.reports.missing import MissingFolds, account_of, grouped_reasons, planned_tests
+from dgbench.reports.missing import (
+    NO_ROWS,
+    MissingFolds,
+    account_of,
+    grouped_reasons,
+    missing_lines,
+    planned_tests,
+)
 from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import BY_SEED
@@ -57,6 +64,7 @@ _NO_WORST_GAP = (
     "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use "
     "protocol=loo"
 )
+_NO_FULL = "imported runs have no model of all environments, so the ideal is not known"
 #: columns of ``studies`` after the measures
 _OF_STUDY = ("ideal_env", "steps", "missing", "trained_on_tested", "sampled")
 
@@ -469,18 +477,18 @@ def _study(
         if lacking:
             missing[fold] = _lacks(lacking, steps[fold])
     expected = expected_folds(identity, [*counting, *missing])
-    missing |= {
-        fold: "no rows" for fold in expected if fold not in counting and fold not in missing
-    }
+    missing |= {fold: NO_ROWS for fold in expected if fold not in counting and fold not in missing}
     plan = (
         planned
         if planned is not None
         else [present for fold, present in tested_in.items() if fold != FULL]
     )
     one_each = sorted(map(list, plan)) == sorted([env] for env in given)
-    no_held_out = grouped_reasons(
-        {fold: reason for fold, reason in missing.items() if fold != FULL}
-    )
+    absences = {fold: reason for fold, reason in missing.items() if fold != FULL}
+    if is_from_table(identity):
+        no_held_out = missing_lines(identity, absences)
+    else:
+        no_held_out = grouped_reasons(absences)
     no_leave_one_out = ""
     if not (all_unseen and one_each):
         no_leave_one_out = _NO_WORST_GAP.format(identity["protocol"])
@@ -551,9 +559,7 @@ def _unusable(
             if fold not in present
         }
     if FULL not in present and str(runs[0].identity["code"]).startswith(IMPORTED):
-        unusable.setdefault(
-            FULL, "imported runs have no model of all environments, so the ideal is not known"
-        )
+        unusable.setdefault(FULL, _NO_FULL)
     return unusable
 
 
@@ -581,6 +587,8 @@ def _no_ideal(
     lacking = sorted(all_environments - everywhere.keys())
     if everywhere and lacking:
         return f"fold {FULL}: {_lacks(lacking, steps[FULL])}"
+    if missing.get(FULL) == _NO_FULL:
+        return _NO_FULL
     return grouped_reasons({fold: reason for fold, reason in missing.items() if fold == FULL})
 
 

@@ -10,8 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from dgbench.plan.names import letters_of, our_name
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.records.spec import HASH_DIGITS, digest
+from dgbench.reports.importers import UNKNOWN, is_from_table
 from dgbench.seeding import ALL
 
 SHARPNESS = "sharpness.name"  #: key of a row's hyperparameters
@@ -32,13 +34,46 @@ def algorithm_name(identity: Mapping[str, Any]) -> str:
     return _with_addition(name, f"sharpness={sharpness}" if sharpness else "")
 
 
+def label_meant(name: str, labels: Collection[str]) -> str | None:
+    """Find the label of an algorithm that a user names: itself, else the only one that means it.
+
+    Case, and what stands between letters and digits, do not matter, nor whose name it is:
+    ``GroupDRO`` and ``group_dro`` are one algorithm.
+
+    Args:
+        name: as it was typed.
+        labels: of the algorithms that there are.
+
+    Returns:
+        The label; None if there is none, or several may be meant.
+    """
+    if name in labels:
+        return name
+    typed = letters_of(our_name(name))
+    alike = [label for label in labels if letters_of(our_name(label)) == typed]
+    return alike[0] if len(alike) == 1 and typed else None
+
+
 def network_text(identity: Mapping[str, Any]) -> str:
     """Format ``resnet50-bn_frozen, supervised_tv_in1k:0676ba61 init, ft``, and head and seeds if
     they are not usual.
     """
+    if is_from_table(identity):
+        return known_network(identity) or "not known"
     head = "" if identity["head"] == "random" else f", {identity['head']} head"
     moves = "" if identity["seed_moves"] == ALL else f", seeds move {identity['seed_moves']}"
     return f"{identity['backbone']}, {identity['init']} init{head}, {identity['tuning']}{moves}"
+
+
+def known_network(identity: Mapping[str, Any]) -> str:
+    """Write what a table of others says of network and initial weights; empty if it says nothing.
+
+    Args:
+        identity: of runs that it describes.
+    """
+    backbone, init = (str(identity[key]) for key in ("backbone", "init"))
+    known = (backbone, "") if init == UNKNOWN else (backbone, f"{init} init")
+    return ", ".join(text for text in known if text not in ("", UNKNOWN))
 
 
 def algorithm_labels(
@@ -142,10 +177,13 @@ def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     keys = {key for identity in identities for key in identity}
     titles = dataset_titles(identities, keys, ("base", "evaluation"))
-    return [
-        f"{title}, {identity['base']}, {identity['evaluation']}"
-        for title, identity in zip(titles, identities, strict=True)
-    ]
+    whole = []
+    for title, identity in zip(titles, identities, strict=True):
+        if is_from_table(identity):  # which says nothing else
+            whole.append(title)
+        else:
+            whole.append(f"{title}, {identity['base']}, {identity['evaluation']}")
+    return whole
 
 
 def dataset_titles(

@@ -11,14 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from dgbench.plan.folds import tested_by_fold
-from dgbench.reports.importers import IMPORTED
+from dgbench.plan.folds import FULL, tested_by_fold
+from dgbench.reports.importers import IMPORTED, is_from_table
 from dgbench.reports.labels import variant_text
 from dgbench.reports.reading.commands import filling_command
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import SelectedRun
+from dgbench.validation import some_of
 
+NO_ROWS = "no rows"  #: why a fold has no errors of which nothing is there
+_ADD_LINES = "To fill: add the lines to the table"
 #: missing folds that are named with their environments; more are given as ranges
 _MOST_NAMED = 4
 
@@ -35,13 +39,28 @@ class MissingFolds:
         """Whether the study was trained by another program."""
         return str(self.run.identity["code"]).startswith(IMPORTED)
 
+    @property
+    def is_from_table(self) -> bool:
+        """Whether a table describes the study, which lacks lines."""
+        return is_from_table(self.run.identity)
+
+    @property
+    def who(self) -> str:
+        """Name algorithm and seed of the study."""
+        return f"{self.run.label} seed {self.run.identity['seed']}"
+
+    @property
+    def gaps(self) -> str:
+        """Name the environments of which a table has no line, and other reasons."""
+        return missing_lines(self.run.identity, self.reasons)
+
     def problem(self) -> Problem:
         """Make the problem that a report lists, with the command that fills it.
 
         It reads the folder of the run.
         """
         identity = self.run.identity
-        place = f"{variant_text(identity)}, {self.run.label} seed {identity['seed']}"
+        place = f"{variant_text(identity)}, {self.who}"
         return Problem("missing folds", place, f"{self._text()}. {advice(self.run, self.reasons)}")
 
     def _text(self) -> str:
@@ -60,9 +79,37 @@ class MissingFolds:
 def account_of(left_out: Iterable[Problem | MissingFolds]) -> list[Problem]:
     """List as problems what was left out and what is missing, in order."""
     problems = []
+    lacking: dict[tuple[str, str], list[MissingFolds]] = defaultdict(list)
     for item in left_out:
-        problems.append(item.problem() if isinstance(item, MissingFolds) else item)
+        if not isinstance(item, MissingFolds):
+            problems.append(item)
+        elif item.is_from_table:
+            lacking[variant_text(item.run.identity), item.gaps].append(item)
+        else:
+            problems.append(item.problem())
+    for (dataset, gaps), studies in lacking.items():
+        who = some_of([study.who for study in studies])
+        problems.append(Problem("missing lines", f"{dataset}, {who}", f"{gaps}. {_ADD_LINES}"))
     return problems
+
+
+def missing_lines(identity: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
+    """Say of which environments a table has no line: ``no line for photo, sketch``.
+
+    Args:
+        identity: of a run of the study.
+        reasons: fold -> why it has no errors.
+    """
+    planned = tested_by_fold(identity)
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for fold, reason in reasons.items():
+        if fold != FULL:
+            by_reason[reason] += planned_tests(fold, planned) or [f"fold {fold}"]
+    parts = []
+    for reason, environments in by_reason.items():
+        named = some_of(environments, _MOST_NAMED)
+        parts.append(f"no line for {named}" if reason == NO_ROWS else f"{named}: {reason}")
+    return "; ".join(parts)
 
 
 def advice(run: SelectedRun, folds: Iterable[str]) -> str:
@@ -72,6 +119,8 @@ def advice(run: SelectedRun, folds: Iterable[str]) -> str:
         run: any run of the study, whose folder is read.
         folds: to train; none where the folds are not known.
     """
+    if is_from_table(run.identity):
+        return _ADD_LINES
     if str(run.identity["code"]).startswith(IMPORTED):
         return "To fill: run it where the sweep was made and import the folder again"
     return f"To fill: {filling_command(Path(run.folder), sorted(folds, key=_place))}"

@@ -57,6 +57,8 @@ ALIASES = {
 }
 #: 10 points, or 0.1 in percent: the smallest of printed bars is of this size, seldom a larger one
 _LARGE_BAR = 0.1
+#: keys of columns whose names may be spelled in several ways
+NAMED = ("dataset", "algorithm", "environment")
 AUTO = "auto"  #: of a key: its column is found by its usual names
 _DOMAINBED = re.compile(r"env\d+_(in|out)(_acc)?")
 _NAMELESS = "Unnamed: "  #: what a column without a name is called
@@ -71,6 +73,8 @@ class Columns:
         problems: receives what is assumed and left out.
         place: says where a row of the frame stands; None counts the rows.
         aliases: what a column may hold -> its usual names, as :data:`ALIASES`.
+        title: what its dataset is called where nothing says it.
+        renamed: name of a dataset, algorithm or environment -> the one that is meant.
     """
 
     def __init__(
@@ -80,11 +84,16 @@ class Columns:
         problems: list[Problem],
         place: Callable[[int], str] | None = None,
         aliases: Mapping[str, str] = ALIASES,
+        title: str = "table",
+        renamed: Mapping[str, str] | None = None,
     ) -> None:
         self.frame = frame
         self.where = source
         self.problems = problems
         self.aliases = aliases
+        self.title = title
+        self.renamed = {str(name): str(meant) for name, meant in (renamed or {}).items()}
+        self.spelled: set[str] = set()  #: names of datasets, algorithms and environments, as read
         self.wide = False  #: each environment had a column
         self.unit = ""  #: of the values, once they were read
         self.height = len(frame)  #: lines, as they are counted in messages
@@ -291,8 +300,11 @@ class Columns:
         texts = [printable(text_of(value)) for value in values.tolist()]
         blank = np.array([not text for text in texts] + [True])  # the last one is of code -1
         self.refuse(blank[codes], key, "no name", "fill it in, or drop the line")
-        cut = np.array([text[:LONGEST] for text in texts], dtype=object)
-        return pd.Series(cut[codes], dtype=object)
+        texts = [text[:LONGEST] for text in texts]
+        if key in NAMED:
+            self.spelled.update(texts)
+            texts = [self.renamed.get(text, text) for text in texts]
+        return pd.Series(np.array(texts, dtype=object)[codes], dtype=object)
 
     def whole(self, key: str) -> Any:
         """Read whole numbers; ``10,000`` is ten thousand.

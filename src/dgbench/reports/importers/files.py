@@ -33,7 +33,7 @@ from dgbench.reports.reading.folders import ASSUMED, Problem, places, printable
 from dgbench.validation import shown, some_of
 
 _MOST_CELLS = 50_000_000  # of a sheet, empty ones between others included
-_RESULTS = "results.jsonl"  # of DomainBed, whose records are no table
+DOMAINBED_FILE = "results.jsonl"  #: of DomainBed, whose records are no table
 _COMMENTS = re.compile(r"\A(\s*#[^\n]*\n)+")  # before the names of the columns
 _SAMPLE = 65536  # characters from which the separator of a file is told
 _RULE = " |+:=-"  # what lines between those of a drawn table consist of
@@ -115,13 +115,20 @@ def is_table(path: str | Path) -> bool:
     return Path(path).suffix.lower() in READERS
 
 
+def title_of_files(path: Any) -> str:
+    """Name files after themselves: ``others`` for ``others.csv``, a folder by its name."""
+    named = [place.resolve() for place in places(path)]
+    titles = list(dict.fromkeys(place.name if place.is_dir() else place.stem for place in named))
+    return printable(some_of(titles, 2))
+
+
 def _files(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place]
-    if next(place.rglob(_RESULTS), None):
+    if next(place.rglob(DOMAINBED_FILE), None):
         raise RecordError(
-            f"{printable(place)} holds {_RESULTS}, the records of DomainBed; use import=domainbed "
-            f"import.path={place}"
+            f"{printable(place)} holds {DOMAINBED_FILE}, the records of DomainBed; use "
+            f"import=domainbed import.path={place}"
         )
     files = sorted(
         file for file in place.rglob("*") if is_table(file) and not file.name.startswith(".")

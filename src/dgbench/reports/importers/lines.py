@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dgbench.plan.names import our_name
 from dgbench.records.rows import SUBSETS
+from dgbench.reports.importers import UNKNOWN
 from dgbench.reports.importers.cells import (
     HPARAMS,
     is_text,
@@ -31,10 +30,6 @@ _SUBSETS = {
     "valid": "val",
     "training": "train",
 }
-#: what is not said of the models of a table is called so
-_UNNAMED = {"dataset": "table", "backbone": "unknown", "init": "unknown"}
-#: what papers put behind a name to tell it from another: a dagger, an asterisk, a prime
-_MARKS_OF_NAMES = re.compile(r"[^\w\s.()+-]")
 _NUMBER = r"\s*[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?\s*"
 
 
@@ -51,9 +46,6 @@ def lines_of(table: Columns, named: Mapping[str, str | None]) -> pd.DataFrame:
     lines = pd.DataFrame(
         {"algorithm": table.names("algorithm"), "environment": table.names("environment")}
     )
-    lines["algorithm"] = lines["algorithm"].map(
-        _our_names(table, lines["algorithm"].unique().tolist())
-    )
     if table.column["environment"] == table.column.get("held_out"):
         lines["environment"] = mapped(
             lines["environment"], lambda cell: cell if len(listed(cell)) != 1 else min(listed(cell))
@@ -65,10 +57,11 @@ def lines_of(table: Columns, named: Mapping[str, str | None]) -> pd.DataFrame:
             "not one environment",
             "add a column environment that says where each line was tested",
         )
+    defaults = {"dataset": table.title, "backbone": UNKNOWN, "init": UNKNOWN}
     for key, value in named.items():
-        lines[key] = table.names(key) if key in table.column else value or _UNNAMED[key]
-    if "dataset" not in table.column and named["dataset"] is None:
-        table.assume("no column is the dataset: called table; name it with import.dataset=NAME")
+        lines[key] = table.names(key) if key in table.column else value or defaults[key]
+    if named["dataset"] is None:
+        _say_dataset(table)
     for key in ("seed", "step", "draw"):
         lines[key] = table.whole(key) if key in table.column else 0
     lines["subset"] = "test"
@@ -90,21 +83,25 @@ def lines_of_counts(table: Columns, counted: pd.DataFrame) -> pd.DataFrame:
         table: what was counted.
         counted: columns ``dataset``, ``algorithm``, ``seed``, ``environment``, ``n`` and ``wrong``.
     """
-    names = _our_names(table, counted["algorithm"].unique().tolist())
     _say_columns(table)
-    if "dataset" not in table.column:
-        table.assume("no column is the dataset: called table; name it with import.dataset=NAME")
+    _say_dataset(table)
     return counted.assign(
-        algorithm=counted["algorithm"].map(names),
         seen=counted["n"],
         accuracy=1 - counted["wrong"] / counted["n"],
-        backbone=_UNNAMED["backbone"],
-        init=_UNNAMED["init"],
+        backbone=UNKNOWN,
+        init=UNKNOWN,
         step=0,
         draw=0,
         subset="test",
         status="done",
     )
+
+
+def _say_dataset(table: Columns) -> None:
+    """Record what the dataset is called where no column says it."""
+    if "dataset" not in table.column:
+        called = f"no column is the dataset: called {table.title}"
+        table.assume(f"{called}; name it with import.dataset=NAME")
 
 
 def _say_columns(table: Columns) -> None:
@@ -121,26 +118,6 @@ def _say_columns(table: Columns) -> None:
     parts = [", ".join(matched), f"not used: {some_of(unused, 6)}" if unused else ""]
     if matched or unused:
         table.assume("; ".join(filter(None, parts)))
-
-
-def _our_names(table: Columns, names: Sequence[str]) -> dict[str, str]:
-    """Map the names of algorithms to ours; those that the source tells apart stay apart.
-
-    ``ERM`` and ``ERM†`` become erm and erm†; ``Group DRO`` and ``GroupDRO`` stay what they are.
-    """
-    ours = {name: our_name(name) for name in names}
-    sharing: dict[str, list[str]] = {}
-    for name, our in ours.items():
-        sharing.setdefault(our, []).append(name)
-    for our, group in sharing.items():
-        if len(group) < 2:
-            continue
-        marked = {name: our + "".join(_MARKS_OF_NAMES.findall(name)) for name in group}
-        distinct = len(set(marked.values())) == len(group)
-        ours |= marked if distinct else {name: name for name in group}
-        listed_names = ", ".join(f"{name} as {ours[name]}" for name in group)
-        table.assume(f"{len(group)} algorithms, as the table tells them apart: {listed_names}")
-    return ours
 
 
 def _numbers_or_text(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -216,7 +193,7 @@ def with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
             )
         cells, everywhere = cells[lines.index], everywhere[lines.index]
         if key == "held_out":
-            held_out = mapped(cells, lambda cell: tuple(sorted(listed(cell))))
+            held_out = mapped(cells, lambda cell: _held_out_of(table, cell))
         elif key == "role":
             held_out = alone
         else:
@@ -243,6 +220,11 @@ def with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
         trained_on,
         "their models were trained on the environment that they are tested in",
     )
+
+
+def _held_out_of(table: Columns, cell: str) -> tuple[str, ...]:
+    """List the environments that a cell names as held out, by the alphabet."""
+    return tuple(sorted({table.renamed.get(name, name) for name in listed(cell)}))
 
 
 def without(table: Columns, lines: pd.DataFrame, bad: pd.Series[bool], reason: str) -> pd.DataFrame:

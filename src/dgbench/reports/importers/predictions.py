@@ -16,6 +16,7 @@ from dgbench.reports.importers.cells import text_of
 from dgbench.reports.importers.columns import Columns
 from dgbench.reports.importers.lines import lines_of_counts
 from dgbench.reports.importers.runs import collection_of
+from dgbench.reports.importers.spelling import check_spelling
 from dgbench.reports.importers.table import read_columns
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
@@ -45,6 +46,7 @@ def read_predictions_of_others(
     algorithm_from: str | None = None,
     environment_from: str | None = None,
     dataset_from: str | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> Collection:
     """Read the predictions of models of others, and count their errors.
 
@@ -57,6 +59,7 @@ def read_predictions_of_others(
         where: column -> value, or several, of the lines that are read.
         part: sheet of a workbook, by name or number; or a list.
         algorithm_from, environment_from, dataset_from: ``file`` or ``part``, whose name says it.
+        rename: as of :func:`~dgbench.reports.importers.table.read_table`.
 
     Raises:
         ConfigError: an argument is unknown, or names what the table does not have.
@@ -69,6 +72,7 @@ def read_predictions_of_others(
         ALIASES,
         part,
         {"algorithm": algorithm_from, "environment": environment_from, "dataset": dataset_from},
+        rename,
     )
     table.keep(where or {})
     table.find(columns or {})
@@ -78,6 +82,7 @@ def read_predictions_of_others(
         table.add("dataset", dataset)
     counted = errors_of_images(table)
     lines = lines_of_counts(table, counted)
+    check_spelling(table, lines)
     return collection_of(table, lines, classes)
 
 
@@ -119,7 +124,7 @@ def errors_of_images(table: Columns) -> pd.DataFrame:
         if key not in table.column:
             raise table.missing(key)
     lines = pd.DataFrame({key: table.names(key) for key in ("algorithm", "environment")})
-    lines["dataset"] = table.names("dataset") if "dataset" in table.column else "table"
+    lines["dataset"] = table.names("dataset") if "dataset" in table.column else table.title
     lines["seed"] = table.whole("seed") if "seed" in table.column else 0
     true, predicted = classes_of(table)
     lines["wrong"] = true.to_numpy() != predicted.to_numpy()

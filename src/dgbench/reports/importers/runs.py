@@ -15,7 +15,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, LOO
 from dgbench.records.rows import DEFAULTS, SUBSETS
 from dgbench.records.status import DONE, FAILED
-from dgbench.reports.importers import IMPORTED
+from dgbench.reports.importers import FROM_TABLE
 from dgbench.reports.importers.cells import (
     HPARAMS,
 )
@@ -201,7 +201,7 @@ def _run(
         "protocol": {1: LOO, 2: "pairs"}.get(size, "multi_test"),
         "fold": "-".join(map(str, places)) or FULL,
         "held_out": held_out,
-        "code": f"{IMPORTED} from a table",
+        "code": FROM_TABLE,
     }
     content = json.dumps(identity, sort_keys=True, default=str).replace(
         json.dumps(_GIVEN), dataset.text

@@ -26,10 +26,11 @@ import pandas as pd
 from dgbench.analysis.accuracy import SPREADS
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.importers.columns import ALIASES, Columns
-from dgbench.reports.importers.files import ORIGINS, read_files
+from dgbench.reports.importers.files import ORIGINS, read_files, title_of_files
 from dgbench.reports.importers.headers import check_names
 from dgbench.reports.importers.lines import lines_of, with_errors
 from dgbench.reports.importers.runs import collection_of, means_of
+from dgbench.reports.importers.spelling import check_spelling
 from dgbench.reports.importers.wide import lengthen
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem, printable
@@ -55,6 +56,7 @@ def read_table(
     algorithm_from: str | None = None,
     environment_from: str | None = None,
     dataset_from: str | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> Collection:
     """Read errors or accuracies of trained models from a table.
 
@@ -76,6 +78,8 @@ def read_table(
         where: column -> value, or several, of the lines that are read.
         part: sheet of a workbook, or ``tabular`` of a LaTeX file, by name or number; or a list.
         algorithm_from, environment_from, dataset_from: ``file`` or ``part``, whose name says it.
+        rename: name of an algorithm, environment or dataset -> the one that is meant; itself: it is
+            a name of its own, however near another one is.
 
     Raises:
         ConfigError: an argument is unknown, or names what the table does not have.
@@ -98,7 +102,7 @@ def read_table(
     _check_number("seeds", seeds)
     _check_number("classes", classes)
     problems: list[Problem] = []
-    table = read_columns(path, problems, ALIASES, part, origins)
+    table = read_columns(path, problems, ALIASES, part, origins, rename)
     table.keep(where or {})
     table.drop([ignore] if isinstance(ignore, str) else list(ignore))
     table.find(columns or {})
@@ -108,6 +112,7 @@ def read_table(
     refuse_stated(table, {"dataset": dataset, "backbone": backbone, "init": init}, values)
     names = {"dataset": dataset, "backbone": backbone, "init": init}
     lines = with_errors(table, lines_of(table, names), unit, bar_unit)
+    check_spelling(table, lines)
     if "standard_error" in lines and "seed" not in table.column:
         if classes is not None:
             table.assume(
@@ -148,6 +153,7 @@ def read_columns(
     aliases: Mapping[str, str],
     part: Any = None,
     origins: Mapping[str, str | None] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> Columns:
     """Read the lines of files, or of a data frame, whose columns are still to be found.
 
@@ -157,6 +163,7 @@ def read_columns(
         aliases: what a column may hold -> its usual names.
         part: of a file that holds several tables.
         origins: key -> ``file`` or ``part``, whose name says it, or None.
+        rename: name of an algorithm, environment or dataset -> the one that is meant.
 
     Raises:
         RecordError: there is no line of values, or it cannot be read.
@@ -175,11 +182,13 @@ def read_columns(
             frame = frame.set_axis(levels, axis=1)
         source = "the data frame"
         check_names(list(frame.columns), source)
-        table = Columns(frame, source, problems, aliases=aliases)
+        table = Columns(frame, source, problems, aliases=aliases, renamed=rename)
     else:
         read = read_files(path, problems, part, named)
         source = printable(shown(path))
-        table = Columns(read.frame, source, problems, read.place, aliases)
+        table = Columns(
+            read.frame, source, problems, read.place, aliases, title_of_files(path), rename
+        )
     if table.frame.empty:
         raise RecordError(f"{source} has no line of values; add some")
     return table

@@ -31,6 +31,7 @@ from dgbench.reports.document import (
     warnings,
 )
 from dgbench.reports.evaluation import Evaluation, evaluate
+from dgbench.reports.importers import is_from_table
 from dgbench.reports.labels import network_text, variant_text
 from dgbench.reports.measuring.benchmark_certainty import rankings
 from dgbench.reports.measuring.benchmark_choices import correct_selections
@@ -45,6 +46,7 @@ from dgbench.reports.measuring.figures import (
     degradation_figure,
     scatter_figures,
 )
+from dgbench.reports.measuring.pair import NamedPair, labels_of_pair, pair_section
 from dgbench.reports.measuring.rank_diagrams import rank_figures
 from dgbench.reports.measuring.tables import WORDS, noise_notes, setting_tables
 from dgbench.reports.over_seeds import (
@@ -290,12 +292,14 @@ class MeasuresReport(ReportOfMeasures):
     Args:
         baseline: algorithm that figures compare with the truly best one.
         size_axis: key that scales the number of given environments, e.g. ``scale``; None finds it.
+        pair: two algorithms that are compared with each other alone; None names none.
         statistics: settings of the bootstrap.
     """
 
     name: FileName = "measures"
     baseline: Name = "erm"
     size_axis: Name | None = None
+    pair: NamedPair | None = None
     statistics: Statistics = Statistics()
 
     def __call__(
@@ -303,11 +307,14 @@ class MeasuresReport(ReportOfMeasures):
     ) -> Document:
         selected = select_runs(collection, selection, split_by)
         collection = collection.without_numbers()
-        check_algorithm(self, "baseline", [run.label for run in selected.runs])
+        labels = [run.label for run in selected.runs]
+        baseline = check_algorithm(self, "baseline", labels)
+        if self.pair:
+            labels_of_pair(self.pair, set(labels))
         evaluation = evaluate(selected, split_by, self.choice)
         del selected  # a line for each of up to millions of tests, which nothing below reads
         all_benchmarks = benchmarks(evaluation, self.size_axis)
-        sections, refusals = benchmark_sections(all_benchmarks, self.statistics, self.baseline)
+        sections, refusals = benchmark_sections(all_benchmarks, self.statistics, baseline)
         problems = [*collection.problems, *evaluation.problems, *refusals]
         count = len(evaluation.settings)
         folded = count > _MOST_OPEN
@@ -319,12 +326,15 @@ class MeasuresReport(ReportOfMeasures):
         sections += [
             self._section(
                 evaluation.of(setting.title),
+                baseline,
                 benchmark_of.get(setting.title),
                 folded,
                 noise_notes(evaluation, setting),
             )
             for setting in tracked(evaluation.settings, "statistics", count, "settings")
         ]
+        if self.pair:
+            sections.insert(0, pair_section(evaluation, self.pair, self.statistics))
         used = sum(not run.unusable for run in collection.runs)
         return Document(
             title="Measures of domain generalization",
@@ -341,6 +351,7 @@ class MeasuresReport(ReportOfMeasures):
     def _section(
         self,
         evaluation: Evaluation,
+        baseline: str,
         benchmark: Benchmark | None,
         folded: bool,
         noise: Sequence[str],
@@ -348,7 +359,7 @@ class MeasuresReport(ReportOfMeasures):
         (setting,) = evaluation.settings
         oracle = bool(evaluation.studies["trained_on_tested"].any())
         studies = (benchmark or evaluation).studies
-        colors = highlighted(studies, self.baseline, self.choice)
+        colors = highlighted(studies, baseline, self.choice)
         # of many settings, a benchmark's picture shows each one's curves already
         figure = (
             None
@@ -372,14 +383,16 @@ def setting_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     (setting,) = evaluation.settings
     identity = setting.identity
     extra = {key: str(value) for key, value in identity.items() if key not in keys(Role.SETTING)}
+    from_table = is_from_table(identity)
+    dataset_seeds = f"data {identity['data_seed']}, split {identity['split_seed']}"
     return [
         ("dataset", variant_text(identity)),
         ("given environments", ", ".join(setting.given)),
-        ("base images", identity["base"]),
-        ("errors", identity["evaluation"]),
+        *([] if from_table else [("base images", identity["base"])]),
+        *([] if from_table else [("errors", identity["evaluation"])]),
         ("network", network_text(identity)),
         ("protocol", identity["protocol"]),
-        ("dataset seeds", f"data {identity['data_seed']}, split {identity['split_seed']}"),
+        *([] if from_table else [("dataset seeds", dataset_seeds)]),
         *([("code", ", ".join(setting.codes))] if setting.codes and "code" not in extra else []),
         *extra.items(),
     ]

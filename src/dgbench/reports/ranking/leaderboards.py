@@ -17,11 +17,12 @@ from typing import Any
 import pandas as pd
 
 from dgbench.analysis.accuracy import mean
-from dgbench.plan.folds import tested, tested_by_fold, trained_on_tested
+from dgbench.plan.folds import LOO, tested, tested_by_fold, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.chance import chance_of
 from dgbench.reports.evaluation import PAIRS, Group, groups_of, repeats
-from dgbench.reports.labels import dataset_titles, variant_text
+from dgbench.reports.importers import is_from_table
+from dgbench.reports.labels import dataset_titles, known_network, variant_text
 from dgbench.reports.missing import advice
 from dgbench.reports.over_seeds import by_seed, means, reasons, seed_counts
 from dgbench.reports.reading.commands import algorithm_command
@@ -79,6 +80,8 @@ class RankedDataset:
         """Return why an algorithm has no average, or an empty text if nothing is missing."""
         if algorithm not in self.seeds:
             example = self.examples[algorithm]
+            if is_from_table(example.identity):
+                return f"no line of {algorithm} in this dataset"
             fill = algorithm_command(
                 self.folder, str(example.identity["algorithm"]), Path(example.folder)
             )
@@ -242,6 +245,10 @@ def _title(identity: Mapping[str, Any], datasets: Sequence[RankedDataset]) -> st
     """Compose a title of network, initial weights, tuning, protocol, and whatever else a
     leaderboard is split by.
     """
+    if is_from_table(datasets[0].identity):
+        names = " and ".join(dict.fromkeys(dataset.title for dataset in datasets))
+        protocol = f"protocol {identity['protocol']}" if identity["protocol"] != LOO else ""
+        return ", ".join(filter(None, (names, known_network(identity), protocol)))
     unusual = (item for item in identity.items() if item not in _USUAL)
     title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in unusual)
     oracle = any(trained_on_tested(dataset.identity) for dataset in datasets)
@@ -307,6 +314,8 @@ def _why_missing(
     held_out: HeldOut, runs: Sequence[SelectedRun], selected: Selected
 ) -> tuple[str, str]:
     """Return why an algorithm and seed lack a result in tested environments, and the fold."""
+    if is_from_table(runs[0].identity):
+        return f"no line for {', '.join(sorted(held_out))}", ""
     folds = [frozenset(tests) for tests in tested_by_fold(runs[0].identity) or []]
     fold = str(folds.index(held_out)) if held_out in folds else ""
     for run in runs:

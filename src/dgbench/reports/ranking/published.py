@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection as Names
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -15,9 +16,9 @@ from dgbench.analysis.accuracy import deviation_behind, ranks
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.records.rows import identity_key
 from dgbench.reports.document import Section
-from dgbench.reports.importers.files import is_table
+from dgbench.reports.importers.files import is_table, title_of_files
 from dgbench.reports.importers.table import read_table
-from dgbench.reports.labels import slug
+from dgbench.reports.labels import label_meant, slug
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.over_seeds import by_seed, means, too_few
 from dgbench.reports.published import Published, Value, published
@@ -40,8 +41,15 @@ class Baseline:
     means: Mapping[str, float]  #: algorithm -> mean over its datasets
 
 
-def published_boards(names: Sequence[str]) -> list[Published]:
+def published_boards(
+    names: Sequence[str], labels: Names[str] = (), datasets: Names[str] = ()
+) -> list[Published]:
     """Read the tables of accuracies of those names: published ones, or files of a user's.
+
+    Args:
+        names: of tables.
+        labels: of our algorithms, which lines of the same algorithms get.
+        datasets: ours; of a single one is a file that does not name its own.
 
     Raises:
         ConfigError: there is no such table, or it holds no accuracies.
@@ -49,17 +57,39 @@ def published_boards(names: Sequence[str]) -> list[Published]:
     papers = [
         paper
         for name in names
-        for paper in ([published(name)] if not is_table(name) else _user_tables(name))
+        for paper in ([published(name)] if not is_table(name) else _user_tables(name, datasets))
     ]
     for paper in papers:
         paper.accuracies()
-    return papers
+    return [_with_labels(paper, set(labels)) for paper in papers]
 
 
-def _user_tables(file: str) -> Sequence[Published]:
+def _with_labels(paper: Published, labels: set[str]) -> Published:
+    """Give the lines of a published table the labels that we have for their algorithms."""
+    if paper.match:  # whose lines are networks
+        return paper
+    ours = {row: label_meant(row, labels) or row for row in paper.values}
+    if len(set(ours.values())) < len(ours):
+        return paper
+    return replace(
+        paper,
+        values={ours[row]: line for row, line in paper.values.items()},
+        printed={ours.get(row, row): line for row, line in paper.printed.items()},
+        domains=tuple(_with_labels(part, labels) for part in paper.domains),
+    )
+
+
+def _user_tables(file: str, datasets: Names[str]) -> Sequence[Published]:
     """Read the tables of means in a file of a user's."""
-    if papers := read_table(file).published:
-        return papers
+    papers = read_table(file).published
+    if papers:
+        unnamed = title_of_files(file)
+        if len(datasets) != 1:
+            return papers
+        (ours,) = datasets
+        return [
+            replace(paper, dataset=ours) if paper.dataset == unnamed else paper for paper in papers
+        ]
     raise ConfigError(
         f"report.published: {file} holds no means ± standard errors; read its runs with "
         "import=table"
@@ -78,7 +108,8 @@ def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> 
     if name in levels:
         return Baseline(name, levels[name])
     try:
-        (theirs,) = published_boards([name])
+        labels = {label for level in levels.values() for label in level}
+        (theirs,) = published_boards([name], labels)
     except ConfigError as problem:
         raise ConfigError(
             f"report.baseline: {problem}; or name one of ours: "
@@ -202,8 +233,9 @@ def _restricted_to_network(leaderboard: Leaderboard, theirs: Published) -> Publi
     as they are.
     """
     row = theirs.match.format(**_network(leaderboard))
+    erm = label_meant("erm", leaderboard.algorithms) or "erm"
     return (
-        replace(theirs, values={"erm": theirs.values[row]} if row in theirs.values else {})
+        replace(theirs, values={erm: theirs.values[row]} if row in theirs.values else {})
         if row
         else theirs
     )

@@ -151,11 +151,14 @@ class LeaderboardReport(Report):
     def __call__(
         self, collection: Collection, selection: Selection, split_by: str | None = None
     ) -> Document:
-        theirs = published_boards(self.published)
+        published_boards(self.published)  # refuses unknown ones before runs are read
         if collection.published:
             return self._stated(collection)
         selected = select_runs(collection, selection, split_by)
-        check_algorithm(self, "reference", [run.label for run in selected.runs])
+        labels = {run.label for run in selected.runs}
+        reference = check_algorithm(self, "reference", labels)
+        datasets = {str(run.identity["dataset"]) for run in selected.runs}
+        theirs = published_boards(self.published, labels, datasets)
         unreported = selection.validation_environments
         results, missing = leaderboards(selected, unreported, split_by)
         levels = {
@@ -166,7 +169,7 @@ class LeaderboardReport(Report):
         chosen = choices(selected, unreported)
         sections = []
         for leaderboard in tracked(results, "statistics", len(results), "leaderboards"):
-            score = score_table(leaderboard, self.reference, self.shifts, self.spread)
+            score = score_table(leaderboard, reference, self.shifts, self.spread)
             other_board = baseline if baseline and baseline.title != leaderboard.title else None
             tables = [
                 leaderboard_table(

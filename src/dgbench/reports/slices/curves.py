@@ -26,7 +26,7 @@ from dgbench.reports.document import (
     leads,
     problem_table,
 )
-from dgbench.reports.labels import setting_labels, slug
+from dgbench.reports.labels import label_meant, setting_labels, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.row_files import Run
 from dgbench.reports.reading.selected import check_key, in_environments
@@ -96,7 +96,8 @@ class CurvesReport(Report):
             return None
         algorithms = list(dict.fromkeys(map(str, means["algorithm"])))
         last = means[means["role"] == roles[0]].groupby("algorithm")[quantity].last().sort_values()
-        colors = colored(algorithms, [self.baseline, *map(str, last.index)])
+        baseline = label_meant(self.baseline, algorithms) or self.baseline
+        colors = colored(algorithms, [baseline, *map(str, last.index)])
         if quantity == "error":  # in percent
             means = means.assign(**{name: 100.0 * means[name] for name in ("error", "error.std")})
         name = f"{quantity}_{slug(setting)}"
@@ -121,10 +122,9 @@ class CurvesReport(Report):
         """Draw one logged quantity: its mean over folds, then over repetitions."""
         means = _means(values, ["algorithm", "step"], ["value"]).reset_index()
         last = means.groupby("algorithm")["value"].last().sort_values()
-        colors = colored(
-            list(dict.fromkeys(map(str, values["algorithm"]))),
-            [self.baseline, *map(str, last.index)],
-        )
+        algorithms = list(dict.fromkeys(map(str, values["algorithm"])))
+        baseline = label_meant(self.baseline, algorithms) or self.baseline
+        colors = colored(algorithms, [baseline, *map(str, last.index)])
         key = slug(f"train_{name}_{setting}")
         with canvas(key, 4.2, 3.4) as drawn:
             axes = drawn.add_subplot()
