@@ -211,8 +211,9 @@ def with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
         everywhere = mapped(cells, lambda cell: letters(cell) in _EVERYWHERE)
         if key == "role":
             held_out_role = mapped(cells, lambda cell: letters(cell) == "heldout")
+            unknown = ~everywhere & ~held_out_role & mapped(cells, _is_not_in_distribution)
             table.refuse(
-                ~everywhere & ~held_out_role, key, "no role", "write held out or everywhere"
+                unknown, key, "no role", "write held out, everywhere or in distribution"
             )
         cells, everywhere = cells[lines.index], everywhere[lines.index]
         if key == "held_out":
@@ -243,6 +244,10 @@ def with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
         trained_on,
         "their models were trained on the environment that they are tested in",
     )
+
+
+def _is_not_in_distribution(cell: str) -> bool:
+    return letters(cell) != "indistribution"
 
 
 def without(table: Columns, lines: pd.DataFrame, bad: pd.Series[bool], reason: str) -> pd.DataFrame:
