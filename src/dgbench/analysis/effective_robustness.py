@@ -26,6 +26,7 @@ from dgbench.errors import MeasureError
 Axes = Literal["probit", "logit", "linear"]
 #: accuracies nearer to 0 or 1 have no place on probit and logit axes, and are moved here
 NEAREST = 1e-4
+_BEND = 0.05  # of R^2, from which a line is said not to describe the models
 _FEWEST = 4  # models, from which a line leaves two degrees of freedom for a residual
 
 
@@ -84,7 +85,13 @@ class Line:
     slope: float
     intercept: float
     determination: float  #: R^2 of the models that it was fitted to
+    curved: float  #: R^2 of a parabola through the same models, NaN for fewer than 5
     models: int  #: that it was fitted to
+
+    @property
+    def bends(self) -> bool:
+        """Whether a parabola explains notably more, so that the line describes no trend."""
+        return self.curved - self.determination > _BEND
 
     def expected(self, inside: ArrayLike) -> Floats:
         """Compute the (n,) accuracies out of distribution that belong to those in distribution."""
@@ -114,7 +121,17 @@ def fit_line(inside: ArrayLike, outside: ArrayLike, axes: Axes = "probit") -> Li
     total = ((y - y.mean()) ** 2).sum()
     rest = ((y - intercept - slope * x) ** 2).sum()
     determination = float(1 - rest / total) if total > 0 else math.nan
-    return Line(axes, slope, intercept, determination, len(x))
+    curved = _curved(x - x.mean(), y) if len(x) > _FEWEST else math.nan
+    return Line(axes, slope, intercept, determination, curved, len(x))
+
+
+def _curved(x: Floats, y: Floats) -> float:
+    """Compute R^2 of the parabola of least squares."""
+    terms = np.column_stack([np.ones_like(x), x, x * x])
+    coefficients = np.linalg.lstsq(terms, y, rcond=None)[0]
+    total = ((y - y.mean()) ** 2).sum()
+    rest = ((y - terms @ coefficients) ** 2).sum()
+    return float(1 - rest / total) if total > 0 else math.nan
 
 
 def outliers(

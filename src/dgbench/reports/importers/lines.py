@@ -212,9 +212,7 @@ def with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
         if key == "role":
             held_out_role = mapped(cells, lambda cell: letters(cell) == "heldout")
             unknown = ~everywhere & ~held_out_role & mapped(cells, _is_not_in_distribution)
-            table.refuse(
-                unknown, key, "no role", "write held out, everywhere or in distribution"
-            )
+            table.refuse(unknown, key, "no role", "write held out, everywhere or in distribution")
         cells, everywhere = cells[lines.index], everywhere[lines.index]
         if key == "held_out":
             held_out = mapped(cells, lambda cell: tuple(sorted(listed(cell))))

@@ -37,9 +37,18 @@ from dgbench.reports.over_seeds import by_seed, comparable
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, finished_rows, select_runs
-from dgbench.reports.render.drawing import COLORS, DASHED, GRAY, INK, canvas, end_labels, finish, grid
+from dgbench.reports.render.drawing import (
+    COLORS,
+    DASHED,
+    GRAY,
+    INK,
+    canvas,
+    end_labels,
+    finish,
+    grid,
+)
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
-from dgbench.validation import Refusal
+from dgbench.validation import Refusal, some_of
 
 AVERAGE = "average"  #: name of the mean over environments, among these
 _MOST_NAMED = 6  # outliers that a figure names
@@ -165,12 +174,13 @@ def line_table(
         drop = float((points.inside - points.outside).mean())
         line: dict[str, Any] = {"environment": points.environment, **entry("drop", drop)}
         if points.line is None:
-            for name in ("slope", "intercept", "determination"):
+            for name in ("slope", "intercept", "determination", "curved"):
                 line |= entry(name, reason=points.reason)
         else:
             line |= entry("slope", points.line.slope)
             line |= entry("intercept", points.line.intercept)
             line |= entry("determination", points.line.determination)
+            line |= entry("curved", points.line.curved)
         line |= _correlation(points, lines, statistics)
         names = [points.names[place] for place in points.leaving()]
         line["outliers"] = ", ".join(names[:3]) + (f" and {len(names) - 3} more" * (len(names) > 3))
@@ -181,7 +191,8 @@ def line_table(
         Column("drop", "mean drop", "points", "accuracy in distribution less that outside"),
         Column("slope", unit="correlation", help=f"of the line on {axes} axes"),
         Column("intercept", unit="correlation", help=f"on {axes} axes"),
-        Column("determination", "R²", "correlation", "of the algorithms that the line is fitted to"),
+        Column("determination", "R²", "correlation", "of what the line is fitted to"),
+        Column("curved", "R², curved", "correlation", "of a parabola, which may bend"),
         Column(
             "rank correlation",
             unit="correlation",
@@ -258,9 +269,7 @@ def algorithm_table(points: Points, lines: pd.DataFrame, axes: Axes) -> Table:
     )
 
 
-def selection_table(
-    evaluation: Evaluation, lines: pd.DataFrame, statistics: Statistics
-) -> Table:
+def selection_table(evaluation: Evaluation, lines: pd.DataFrame, statistics: Statistics) -> Table:
     """List for each measure what it costs to select the algorithm by accuracy in distribution."""
     studies = lines.groupby(["algorithm", "seed"])["inside"].mean().rename("inside").reset_index()
     studies["inside"] = 1 - studies["inside"]  # an error: the lowest is selected, as of measures
@@ -302,8 +311,8 @@ def _cost(
     best = str(values.mean(axis=1).idxmin())
     differences = (values.loc[chosen] - values.loc[best]).to_numpy(dtype=float)
     cells: dict[str, Any] = {"chosen": chosen, "best": best}
-    cells |= entry("level", float(values.loc[chosen].mean()))
-    cells |= entry("best level", float(values.loc[best].mean()))
+    cells |= entry("level", float(values.loc[chosen].to_numpy().mean()))
+    cells |= entry("best level", float(values.loc[best].to_numpy().mean()))
     cells |= _paired("cost", differences, statistics.level)
     rng = np.random.default_rng(statistics.seed)
     try:
@@ -338,15 +347,37 @@ def scatter(parts: Sequence[Points], axes: Axes, name: str, title: str) -> Figur
                 panel.set_title(points.environment)
         for panel in panels[len(parts) :]:
             panel.set_visible(False)
-        named = parts[0].leaving()[:_MOST_NAMED]
-        names = ", ".join(parts[0].names[place] for place in named)
         caption = (
             f"Every point is an algorithm, mean over seeds; {axes} axes. The line is fitted by "
             "least squares; dashed: no drop."
         )
-        if len(parts) == 1 and names:
-            caption += f" In color, outliers, the farthest first: {names}."
-        return finish(drawn, name, title, caption)
+        return finish(drawn, name, title, caption + _names_of_outliers(parts))
+
+
+def _names_of_outliers(parts: Sequence[Points]) -> str:
+    """Write the names of the outliers in color, numbered as the points."""
+    texts = []
+    for points in parts:
+        leaving = points.leaving()[:_MOST_NAMED]
+        names = [f"{number} {points.names[place]}" for number, place in enumerate(leaving, start=1)]
+        if names:
+            place_name = f"{points.environment}: " if len(parts) > 1 else ""
+            texts.append(place_name + ", ".join(names))
+    return f" Outliers in color, the farthest first: {'; '.join(texts)}." if texts else ""
+
+
+def _number(panel: Any, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> None:
+    """Write the numbers 1, 2, ... beside points."""
+    for number, place in enumerate(zip(x.tolist(), y.tolist(), strict=True), start=1):
+        panel.annotate(
+            str(number),
+            place,
+            xytext=(5, 4),
+            textcoords="offset points",
+            color=COLORS[1],
+            fontsize=10,
+            fontweight="bold",
+        )
 
 
 def _draw(panel: Any, points: Points, axes: Axes) -> None:
@@ -365,12 +396,15 @@ def _draw(panel: Any, points: Points, axes: Axes) -> None:
     panel.set_xlim(*ends)
     panel.set_ylim(low, high)
     leaving = points.leaving()[:_MOST_NAMED]
-    places = list(range(len(points.names))) if few else leaving
     if leaving:
         panel.scatter(x[leaving], y[leaving], s=size + 10, color=COLORS[1], linewidths=0)
-    labels = {points.names[place]: (float(x[place]), float(y[place])) for place in places}
-    colors = {points.names[place]: COLORS[1] for place in leaving}
-    end_labels(panel, labels, colors)
+    if few:
+        labels = {
+            points.names[place]: (float(x[place]), float(y[place])) for place in range(len(x))
+        }
+        end_labels(panel, labels, {points.names[place]: COLORS[1] for place in leaving})
+    else:
+        _number(panel, x[leaving], y[leaving])
     _ticks(panel.xaxis, axes, *ends)
     _ticks(panel.yaxis, axes, low, high)
     panel.set_xlabel("accuracy in distribution (%)")
@@ -409,9 +443,9 @@ class DistributionReport(ReportOfMeasures):
     """
 
     name: FileName = "distribution"
-    axes: Annotated[
-        Axes, Refusal("is no pair of axes", "choose probit, logit or linear")
-    ] = "probit"
+    axes: Annotated[Axes, Refusal("is no pair of axes", "choose probit, logit or linear")] = (
+        "probit"
+    )
     baselines: Annotated[
         Annotated[list[Name], Field(min_length=1)] | None,
         Refusal("is no list of algorithms", "write e.g. [erm,irm], or null for all"),
@@ -466,14 +500,13 @@ class DistributionReport(ReportOfMeasures):
         """
         for name in self.baselines or ():
             if name not in algorithms:
-                present = ", ".join(sorted(algorithms)[:12])
+                present = some_of(sorted(algorithms), 12)
                 raise ConfigError(
-                    f"report.baselines: {name} is no algorithm with rows here; choose from {present}"
+                    f"report.baselines: {name} is no algorithm with rows here; choose from "
+                    f"{present}"
                 )
 
-    def _section(
-        self, evaluation: Evaluation, lines: pd.DataFrame
-    ) -> tuple[Section, list[str]]:
+    def _section(self, evaluation: Evaluation, lines: pd.DataFrame) -> tuple[Section, list[str]]:
         """Build the section of a setting, and name the algorithms without every environment."""
         (setting,) = evaluation.settings
         whole, lacking = complete(lines)
@@ -517,6 +550,11 @@ def _answer(points: Points, selecting: Table) -> list[str]:
         text += f"; rank correlation {rank:.2f}, R² {points.line.determination:.2f}"
         text += f" on {points.line.axes} axes"
     sentences.append(f"{text}.")
+    if points.line is not None and points.line.bends:
+        sentences.append(
+            f"The line does not describe them: a curve has R² {points.line.curved:.2f}. What "
+            "leaves it may lie at the end of a bend; report.baselines=[...] fits it to some."
+        )
     leaving = [points.names[place] for place in points.leaving()]
     if leaving:
         named = ", ".join(leaving[:3])
@@ -526,8 +564,9 @@ def _answer(points: Points, selecting: Table) -> list[str]:
         sentences.append("No algorithm leaves the line of the others by more than chance allows.")
     frame = selecting.frame
     for line in frame[frame["cost"].notna()].head(1).to_dict("records"):
-        same = line["chosen"] == line["best"]
-        cost = "which is the best" if same else f"{percent(line['cost'])} points above {line['best']}"
+        cost = "which is the best"
+        if line["chosen"] != line["best"]:
+            cost = f"{percent(line['cost'])} points above {line['best']}"
         sentences.append(
             f"Accuracy in distribution selects {line['chosen']}: by {line['measure']}, {cost}."
         )
