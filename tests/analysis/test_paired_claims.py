@@ -32,7 +32,7 @@ def test_a_constant_difference_is_not_decided() -> None:
 
 
 def test_datasets_of_equal_spread_add_their_degrees_of_freedom() -> None:
-    """Two datasets with differences of one variance: as one sample of their centered differences."""
+    """Differences of one variance in two datasets: as one sample of them, centered."""
     first = np.array([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])
     second = np.array([[0.0, 0.0, 0.0], [2.0, 3.0, 4.0]])
     p = paired_p_values(np.stack([first, second]))[0, 1]

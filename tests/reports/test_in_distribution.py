@@ -1,4 +1,4 @@
-"""Lines in distribution: never among held-out errors, set against them in ``report=distribution``."""
+"""Lines in distribution: never among held-out errors, which a report sets against them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_models_that_are_tested_nowhere_else_are_named() -> None:
 
 
 def test_draws_are_chosen_by_it() -> None:
-    """Of two draws the one that is better in distribution counts, which is the worse one outside."""
+    """Of two draws the better one in distribution counts, here the worse one outside."""
     frame = frame_of("column").assign(draw=0)
     better = frame.assign(
         draw=1, validation=frame["validation"] + 0.01, accuracy=frame["accuracy"] - 0.1
@@ -142,7 +142,7 @@ def test_the_report_sets_them_against_errors_elsewhere() -> None:
     first = selecting.iloc[0]
     assert (first["chosen"], first["best"], first["cost"]) == ("rsc", "rsc", 0)
     assert robustness["robustness"].sum() == pytest.approx(0, abs=0.01)
-    assert [figure.name for figure in section.figures][0].startswith("distribution_")
+    assert next(figure.name for figure in section.figures).startswith("distribution_")
     assert all(figure.png for figure in section.figures)
 
 
@@ -167,7 +167,7 @@ def test_baselines_fit_the_line() -> None:
     (section,) = report(read_table(frame), Last()).sections
     robustness = section.tables[2].frame.set_index("algorithm")["robustness"]
     assert robustness["rsc"] < -0.15 and robustness[baselines].abs().max() < 0.02
-    with pytest.raises(ConfigError, match="report.baselines: nobody"):
+    with pytest.raises(ConfigError, match=r"report\.baselines: nobody"):
         DistributionReport(name="distribution", baselines=["nobody"])(read_table(frame), Last())
 
 
