@@ -14,24 +14,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dgbench.analysis.distributions import normal_quantile, t
+from dgbench.analysis.distributions import t
 from dgbench.analysis.intervals import Floats
 from dgbench.errors import MeasureError
 
 Axes = Literal["probit", "logit", "linear"]
 #: accuracies nearer to 0 or 1 have no place on probit and logit axes, and are moved here
 NEAREST = 1e-4
+_NORMAL = NormalDist()
 _BEND = 0.05  # of R^2, from which a line is said not to describe the models
 _FEWEST = 4  # models, from which a line leaves two degrees of freedom for a residual
 
 
 def _probit(share: float) -> float:
-    return normal_quantile(share)
+    return _NORMAL.inv_cdf(share)
 
 
 def _from_probit(value: float) -> float:
