@@ -183,26 +183,42 @@ def _lines_of_runs(handle: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]
     """Iterate over the runs of a file: the number of the first line, and the lines.
 
     DomainBed sorts the keys of a record, so that all of a run begin alike, with their ``args``:
-    these are left out of all lines but the first one.
+    these are left out of all lines but the first one. Other lines are parsed; one that is damaged
+    belongs to the run in which it stands.
     """
     start = 1
     lines: list[bytes] = []
     head = b""
+    args: Any = None
     for number, line in enumerate(handle, start=1):
-        if not head or not line.startswith(head):
-            if lines:
-                yield start, lines
+        if head and line.startswith(head):
+            lines.append(b"{" + line[len(head) :])
+            continue
+        record = _or_nothing(line) or {}
+        if "args" in record and args is not None and not _continues(record, args):
+            yield start, lines
             start = number
             lines = []
-            end = line.find(_FIRST_ACCURACY)
-            head = line[:end] if end > 0 else line
-            lines.append(line)
-        elif len(line) > len(head) > 0:
-            lines.append(b"{" + line[len(head) :])
-        else:
-            lines.append(line)
+            args = None
+        lines.append(line)
+        if args is None and "args" in record:
+            args = record["args"]
+            head = _head_of(line)
     if lines:
         yield start, lines
+
+
+def _continues(record: Mapping[str, Any], args: Any) -> bool:
+    """Tell whether a record is of the run with these args, or of its second training."""
+    if f"{_SECOND}env0_in_acc" in record and isinstance(args, dict):
+        return bool(record["args"] == {**args, "holdout_fraction": 0.0})
+    return bool(record["args"] == args)
+
+
+def _head_of(line: bytes) -> bytes:
+    """Return how all lines of a run begin; empty if its keys are in another order."""
+    head = line[: max(line.find(_FIRST_ACCURACY), 0)]
+    return head if head.startswith(b'{"args": {') else b""
 
 
 def _read_folder(
