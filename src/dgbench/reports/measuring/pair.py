@@ -177,7 +177,7 @@ def _no_shared_seed(studies: pd.DataFrame, measure: Measure, first: str, second:
             return f"Not compared by {measure.in_prose}: {name} has none ({reason})."
     seeds = []
     for name in (first, second):
-        present = [str(seed) for seed in values.columns[values.loc[name].notna()]]
+        present = [str(seed) for seed in values.loc[name].dropna().index]
         seeds.append(f"{name} seed{'s' * (len(present) > 1)} {some_of(present, 6)}")
     return (
         f"Not compared by {measure.in_prose}: no seed is complete for both, {seeds[0]} and "
