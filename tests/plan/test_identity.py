@@ -397,7 +397,7 @@ FILES = [
     )
 ]
 OF_TODAY = ("resnet50_pretrained", "convnext_b", "deit_s16", "efficientnet_b0",
-    "efficientnet_lite0",
+    "efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2",
             "regnety_16gf", "vit_b16_clip", "vit_b16_siglip", "vit_b14_dinov2",
             "vit_b16_dinov3")  # fmt: skip
 #: what a file needs beside it
