@@ -89,6 +89,7 @@ VALID: dict[str, Any] = {
     "dataset.min_images": 3,
     "trainer.environments_per_step": 1,
     "trainer.small_environments": "repeat",
+    "trainer.sampling": "class_balanced",
     "dataset.on_bad_image": lambda old: "skip" if old == "fail" else "fail",
     "dataset.augment": lambda old: "nico" if old != "nico" else "domainbed",
     "dataset.store": "file",
