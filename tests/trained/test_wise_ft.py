@@ -164,6 +164,14 @@ def test_all_of_the_grid_as_draws_and_validation_chooses(
         if best is None or accuracy >= best[0]:
             best = accuracy, each[0]["hparams"]["averaging.alpha"], each[0]["run"]
     assert best is not None
+    lines = [line.split() for line in screen.out.splitlines()]
+    for each in contents:  # a line for each alpha, with the errors of its rows
+        (tested,) = [
+            row for row in each if row["subset"] == "test" and row["env"] in row["held_out"]
+        ]
+        alpha = f"{each[0]['hparams']['averaging.alpha']:.2f}"
+        (line,) = [words for words in lines if words[:1] == [alpha]]
+        assert line[2] == f"{100 * tested['wrong'] / tested['seen']:.1f}"
     assert f"chooses alpha {best[1]:g}" in " ".join(screen.err.split())
     frame = dgbench.results([tmp_path, tuned], "train_val")
     chosen = frame[frame["averaging"] == "wise_ft"]
@@ -210,6 +218,8 @@ def test_what_cannot_be_mixed(tuned: Path, probe: Path, of_zero: Path, tmp_path:
     refused(tuned, r"began with a random classifier \(head=random\).*initial=FOLDER")
     refused(tuned, "holds no finished run besides", initial=tuned)
     refused(tuned, "initial= holds 2 runs", initial=[probe, of_zero])
+    refused(tuned, "initial=.*nowhere is no folder; name a linear probe", initial="nowhere")
+    refused(tuned, "initial is empty; name one", initial="")
     refused(tuned, "holds no model.json", initial=tmp_path)
     refused(tuned, "alphas=.1.5. is no list of hundredths", initial=probe, alphas=[1.5])
     refused(tuned, "is no list of hundredths", initial=probe, alphas=[0.125])

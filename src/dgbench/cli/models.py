@@ -115,7 +115,15 @@ def _evaluate(words: Sequence[str]) -> None:
     sign_of_life("loading the model ...")
     result = evaluate(overrides=overrides, **options)
     from dgbench.records.rows import ROW_FILE, read_rows
+    from dgbench.trained.wise_ft import WISE_FT
 
+    if options.get("averaging") == WISE_FT:
+        from dgbench.cli.mixtures import mixture_tables
+
+        mixed = [row for run in result.folders for row in read_rows(run / ROW_FILE)[0]]
+        print("\n".join(mixture_tables(mixed)))
+        print(f"rows: {len(result.folders)} folders in {result.folders[0].parents[1]}")
+        return
     for study in dict.fromkeys(folder.parent for folder in result.folders):
         rows = [
             row

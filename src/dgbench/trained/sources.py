@@ -49,8 +49,8 @@ from dgbench.validation import (
     NonBlank,
     Number,
     OneLine,
-    Places,
     Refusal,
+    Several,
     Switch,
     Whole0,
     shown,
@@ -108,7 +108,8 @@ class Evaluator(Checked):
     step: Literal["last", "best"] | None
     averaging: Literal["diwa_uniform", "diwa_greedy", "wise_ft"] | None
     initial: Annotated[
-        Places | None, Refusal("is no folder of a run", "name one, or a list, or leave it out")
+        NonBlank | InstanceOf[Path] | Several[NonBlank | InstanceOf[Path]] | None,
+        Refusal("is no folder of runs", "name one, or a list, or leave it out"),
     ]
     alphas: Annotated[
         list[Annotated[Number, Field(ge=0, le=1), AfterValidator(_hundredths)]] | None,

@@ -47,6 +47,12 @@ PARTS = 100
 #: keys of an identity in which a run may differ from the one that its weights are mixed with
 OF_TRAINING = (*MAY_DIFFER, "algorithm", "tuning", "head", "averaging", "seed_moves", "user_code")
 
+#: what a run without initial weights to mix with needs
+FIX = (
+    "name a linear probe (tuning=lp) or a zero-shot run (head=zero_shot trainer.steps=0) of its "
+    "fold and seed with initial=FOLDER"
+)
+
 log = logging.getLogger("dgbench")
 
 
@@ -78,14 +84,7 @@ def pairs(models: Sequence[Any], initial: Any, step: str | None, trust: bool = F
         raise ConfigError("averaging=wise_ft needs a finished run; none of those here is finished")
     if initial is None:
         return [_with_beginning(folder, record, trust) for folder, record in runs]
-    named = initial if isinstance(initial, (list, tuple)) else [initial]
-    candidates = finished_runs(named, trust)
-    for folder, record in candidates:
-        if record.trainer["steps"] == 0 and record.identity.get("head", "random") == "random":
-            raise ConfigError(
-                f"initial={folder} is a random classifier of 0 steps, which predicts nothing; name "
-                "a linear probe (tuning=lp) or a zero-shot run (head=zero_shot trainer.steps=0)"
-            )
+    candidates = _candidates(initial, trust)
     found = []
     without: Siblings = []
     for folder, record in runs:
@@ -104,25 +103,43 @@ def pairs(models: Sequence[Any], initial: Any, step: str | None, trust: bool = F
     return found
 
 
+def _candidates(initial: Any, trust: bool) -> Siblings:
+    """Find the runs that a user names to mix with.
+
+    Raises:
+        ConfigError: a name is no folder, or a run is a classifier that predicts nothing.
+    """
+    named = initial if isinstance(initial, (list, tuple)) else [initial]
+    for place in named:
+        if not Path(place).expanduser().is_dir():
+            raise ConfigError(f"initial={place} is no folder; {FIX}")
+    candidates = finished_runs(named, trust)
+    for folder, record in candidates:
+        if record.trainer["steps"] == 0 and record.identity.get("head", "random") == "random":
+            raise ConfigError(
+                f"initial={folder} is a random classifier of 0 steps, which predicts nothing; {FIX}"
+            )
+    return candidates
+
+
 def _with_beginning(folder: Path, record: ModelRecord, trust: bool) -> Ends:
     """Build what the training of a run began with.
 
     Raises:
         ConfigError: that predicts nothing, or cannot be built again.
     """
-    fix = "name a linear probe or a run of 0 steps of its fold and seed with initial=FOLDER"
     try:
         config = read_yaml(folder / CONFIG_FILE)
         parts = {group: config[group] for group in ("init", "head", "backbone")}
         head_name = parts["head"]["name"]
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(
-            f"{folder} has no {CONFIG_FILE} that names its initial weights; {fix}"
+            f"{folder} has no {CONFIG_FILE} that names its initial weights; {FIX}"
         ) from None
     if head_name == "random":
         raise ConfigError(
             f"{folder.name} began with a random classifier (head=random), which predicts nothing "
-            f"that weights could be mixed with; {fix}"
+            f"that weights could be mixed with; {FIX}"
         )
     if not trust:
         place = str(folder / CONFIG_FILE)
@@ -132,14 +149,14 @@ def _with_beginning(folder: Path, record: ModelRecord, trust: bool) -> Ends:
     recorded = record.identity["init"]
     if weights.identity != recorded:
         raise ConfigError(
-            f"{folder.name} began with {recorded}, and its file is {weights.identity} now; {fix}"
+            f"{folder.name} began with {recorded}, and its file is {weights.identity} now; {FIX}"
         )
     head: RandomHead = build(parts, "head")
     model = LoadedModel(record.initial(weights, head), record, 0)
     if set(model.networks_that_predict) != {"featurizer", "classifier"}:
         raise ConfigError(
             f"algorithm={record.identity['algorithm']} predicts with networks that began random; "
-            f"{fix}"
+            f"{FIX}"
         )
     return Ends(folder, model, f"head={head_name}", None)
 
@@ -183,18 +200,19 @@ def _name(record: ModelRecord) -> str:
 def _no_partner(run: tuple[Path, ModelRecord], candidates: Siblings) -> str:
     """Say why a run has no partner, by the first key in which a candidate differs."""
     folder, record = run
-    fix = "name a linear probe or a run of 0 steps of its fold and seed with initial=FOLDER"
     others = [one for one in candidates if one[1].identity["run"] != record.identity["run"]]
     if not others:
-        return f"initial= holds no finished run besides {folder.name} itself; {fix}"
+        return f"initial= holds no finished run besides {folder.name} itself; {FIX}"
     place, other = others[0]
     one = _shared(record)
     two = _shared(other)
     differing = [key for key in one if canonical(one[key]) != canonical(two.get(key))]
+    if len(differing) > 1 and "featurizer" in differing:
+        differing.remove("featurizer")  # spelled out; a shorter key says that networks differ
     examples = ", ".join(f"{key} ({one[key]}, {two.get(key)})" for key in differing[:2])
     return (
         f"weights of {folder.name} and {place.name} cannot be mixed: they differ in {examples}; "
-        f"{fix}"
+        f"{FIX}"
     )
 
 
