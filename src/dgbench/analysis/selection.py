@@ -27,6 +27,14 @@ from dgbench.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
+#: what several environments' accuracies become, key ``selection.criterion``
+AVERAGE = "average"
+WORST_ENVIRONMENT = "worst_environment"
+CRITERIA = {
+    AVERAGE: "",  # words added to a title
+    WORST_ENVIRONMENT: "worst environment",
+}
+
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
@@ -133,7 +141,12 @@ class Choices:
 
 
 def scores(
-    run: Ints, step: Ints, value: Floats, needed: Ints, weight: Floats | None = None
+    run: Ints,
+    step: Ints,
+    value: Floats,
+    needed: Ints,
+    weight: Floats | None = None,
+    criterion: str = AVERAGE,
 ) -> Scores:
     """Average the values of each (run, step), dropping steps with fewer values than the run needs.
 
@@ -141,6 +154,7 @@ def scores(
         run, step, value: one entry per row.
         needed: number of values that a step of each run must have.
         weight: weights of the mean; equal ones by default.
+        criterion: ``average``, or ``worst_environment`` for the smallest value, NaN if one is.
     """
     if not len(run):
         empty = np.zeros(0, dtype=np.int64)
@@ -156,7 +170,9 @@ def scores(
     first = np.r_[True, key[1:] != key[:-1]]
     group = np.cumsum(first) - 1
     count = np.bincount(group)
-    if weight is None:
+    if criterion == WORST_ENVIRONMENT:
+        mean = np.minimum.reduceat(value, np.flatnonzero(first))
+    elif weight is None:
         mean = np.bincount(group, weights=value) / count
     else:
         mean = np.bincount(group, weights=value * weight) / np.bincount(group, weights=weight)
@@ -209,12 +225,47 @@ class Selection:
         raise NotImplementedError
 
     @property
+    def rule(self) -> str:
+        """Its name, with the criterion if that is not the average."""
+        criterion = getattr(self, "criterion", AVERAGE)
+        return self.name if criterion == AVERAGE else f"{self.name} ({criterion})"
+
+    @property
     def validation_environments(self) -> tuple[str, ...]:
         """Held-out environments that only choose; no accuracy is reported on them."""
         return ()
 
     def choose(self, records: Records) -> Choices:
         """Choose a step for every run; one for which that is impossible gets the reason."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class OfEnvironments(Selection):
+    """Base class of methods that judge a step by its accuracies in several environments.
+
+    Raises:
+        ConfigError: an unknown criterion.
+    """
+
+    #: ``average``, or ``worst_environment``: the lowest accuracy of an environment
+    criterion: str = field(default=AVERAGE, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.criterion not in CRITERIA:
+            raise ConfigError(
+                f"selection.criterion={self.criterion} is unknown; choose {' or '.join(CRITERIA)} "
+                "(rows hold one error per environment, none per class or group)"
+            )
+
+    @property
+    def title(self) -> str:
+        words = CRITERIA[self.criterion]
+        return f"{self.base_title}, {words}" if words else self.base_title
+
+    @property
+    def base_title(self) -> str:
+        """What a table's title tells of the method, whatever its criterion."""
         raise NotImplementedError
 
 
@@ -258,22 +309,23 @@ class Last(Selection):
 
 
 @dataclass(frozen=True)
-class TrainVal(Selection):
+class TrainVal(OfEnvironments):
     """Training-domain validation: the step with the highest mean accuracy on training ``val``.
 
-    The mean over the training environments is unweighted; the first step wins a tie, NaN is lowest.
+    The mean over the training environments is unweighted (``criterion=worst_environment`` takes the
+    lowest); the first step wins a tie, NaN is lowest.
     A step that lacks the ``val`` row of a training environment is not considered.
     """
 
     name: ClassVar[str] = "train_val"
-    title: ClassVar[str] = "training-domain validation"
+    base_title: ClassVar[str] = "training-domain validation"
 
     def choose(self, records: Records) -> Choices:
-        return best_by_training_val(records, pooled=False)
+        return best_by_training_val(records, pooled=False, criterion=self.criterion)
 
 
 @dataclass(frozen=True)
-class Oracle(Selection):
+class Oracle(OfEnvironments):
     """Test-domain validation: the last step, judged by the mean accuracy on held-out ``val``.
 
     As in DomainBed there is no early stopping, so the step is that of :class:`Last`; the accuracy
@@ -282,7 +334,7 @@ class Oracle(Selection):
     """
 
     name: ClassVar[str] = "oracle"
-    title: ClassVar[str] = "test-domain validation, last step"
+    base_title: ClassVar[str] = "test-domain validation, last step"
     uses_test_environments: ClassVar[bool] = True
 
     def choose(self, records: Records) -> Choices:
@@ -294,7 +346,11 @@ class Oracle(Selection):
         needed = records.environments_of(judging)
         at_end = judging & (records.step == steps[records.run])
         accuracies = scores(
-            records.run[at_end], records.step[at_end], records.accuracy[at_end], needed
+            records.run[at_end],
+            records.step[at_end],
+            records.accuracy[at_end],
+            needed,
+            criterion=self.criterion,
         )
         judged = np.zeros(len(steps), dtype=bool)
         judged[accuracies.run] = True
@@ -309,18 +365,19 @@ class Oracle(Selection):
         return Choices(steps, accuracy, judged, reasons)
 
 
-def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
+def best_by_training_val(records: Records, *, pooled: bool, criterion: str = AVERAGE) -> Choices:
     """Choose the first step with the highest accuracy over the training environments' ``val``.
 
     Args:
         records: rows of the runs.
         pooled: weigh every image equally instead of every environment.
+        criterion: as in :func:`scores`.
     """
     rows = records.of_subset("val") & ~records.held_out
     needed = records.environments_of(rows)
     weight = records.seen[rows] if pooled else None
     accuracies = scores(
-        records.run[rows], records.step[rows], records.accuracy[rows], needed, weight
+        records.run[rows], records.step[rows], records.accuracy[rows], needed, weight, criterion
     )
     steps, accuracy = first_best(accuracies, len(records.keys))
     reasons = {}
@@ -337,7 +394,7 @@ def _no_rows(steps: Ints) -> dict[int, str]:
 
 
 @dataclass(frozen=True)
-class LooVal(Selection):
+class LooVal(OfEnvironments):
     """Leave-one-domain-out cross-validation: DomainBed's, for any number of held-out environments.
 
     A run that holds out the set H is judged at a step by the mean, over every other given
@@ -348,7 +405,7 @@ class LooVal(Selection):
 
     name: ClassVar[str] = "loo_val"
     needs_other_runs: ClassVar[bool] = True
-    title: ClassVar[str] = "leave-one-domain-out cross-validation"
+    base_title: ClassVar[str] = "leave-one-domain-out cross-validation"
 
     def choose(self, records: Records) -> Choices:
         judges = _judges(records)
@@ -368,13 +425,19 @@ class LooVal(Selection):
         rows = rows[order]
         judged = judged[order]
         accuracy_there = records.accuracy[rows]
-        accuracies = scores(judged, records.step[rows], accuracy_there, np.maximum(needed, 1))
+        accuracies = scores(
+            judged,
+            records.step[rows],
+            accuracy_there,
+            np.maximum(needed, 1),
+            criterion=self.criterion,
+        )
         steps, accuracy = first_best(accuracies, len(records.keys))
         return Choices(steps, accuracy, steps >= 0, _absent(records, judges, steps))
 
 
 @dataclass(frozen=True)
-class OodVal(Selection):
+class OodVal(OfEnvironments):
     """OoD validation (OoD-Bench): the step that is best on the ``val`` rows of named environments.
 
     They are held out of training like a test environment, and no accuracy is reported on them.
@@ -384,6 +447,7 @@ class OodVal(Selection):
     name: ClassVar[str] = "ood_val"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         environments = self.environments
         is_list = isinstance(environments, Sequence) and not isinstance(environments, str)
         if not environments or not is_list:
@@ -399,7 +463,7 @@ class OodVal(Selection):
             )
 
     @property
-    def title(self) -> str:
+    def base_title(self) -> str:
         return f"OoD validation on {', '.join(self.validation_environments)}"
 
     @property
@@ -411,7 +475,13 @@ class OodVal(Selection):
         codes = [records.environments.index(e) for e in names if e in records.environments]
         rows = records.of_subset("val") & records.held_out & np.isin(records.env, codes)
         needed = np.full(len(records.keys), len(set(names)), dtype=np.int64)
-        accuracies = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed)
+        accuracies = scores(
+            records.run[rows],
+            records.step[rows],
+            records.accuracy[rows],
+            needed,
+            criterion=self.criterion,
+        )
         steps, accuracy = first_best(accuracies, len(records.keys))
         reason = f"no val rows of {', '.join(names)} held out; train a run that holds it out"
         reasons = {int(run): reason for run in np.flatnonzero(steps < 0)}

@@ -39,8 +39,16 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
         "best, if it was kept)"
     ),
     "averaging": (
-        "diwa_uniform or diwa_greedy evaluates the mean weights of the draws of a search "
-        "(default: none)"
+        "diwa_uniform or diwa_greedy evaluates the mean weights of the draws of a search, "
+        "wise_ft weights between a run's initial ones and its own (default: none)"
+    ),
+    "initial": (
+        "for averaging=wise_ft, folder of the runs to mix with: linear probes, or zero-shot runs "
+        "(default: what each run began with)"
+    ),
+    "alphas": (
+        "for averaging=wise_ft, shares of the run's own weights, in hundredths (default: "
+        "[0,0.1,...,1])"
     ),
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
     "features": (
@@ -107,7 +115,15 @@ def _evaluate(words: Sequence[str]) -> None:
     sign_of_life("loading the model ...")
     result = evaluate(overrides=overrides, **options)
     from dgbench.records.rows import ROW_FILE, read_rows
+    from dgbench.trained.wise_ft import WISE_FT
 
+    if options.get("averaging") == WISE_FT:
+        from dgbench.cli.mixtures import mixture_tables
+
+        mixed = [row for run in result.folders for row in read_rows(run / ROW_FILE)[0]]
+        print("\n".join(mixture_tables(mixed)))
+        print(f"rows: {len(result.folders)} folders in {result.folders[0].parents[1]}")
+        return
     for study in dict.fromkeys(folder.parent for folder in result.folders):
         rows = [
             row
@@ -173,6 +189,8 @@ def _value(key: str, text: str) -> Any:
         items: Any = OverridesParser.create().parse_override(f"{key}={text}").value()
     except HydraException as error:
         raise ConfigError(f"{key}={text} is no list; write e.g. {key}=[A,B]") from error
+    if key == "alphas":
+        return items
     return [item if isinstance(item, (list, dict)) else shown(item) for item in items]
 
 
@@ -185,6 +203,8 @@ def evaluate(
     weights: str | Path | None = None,
     step: str | None = None,
     averaging: str | None = None,
+    initial: Any = None,
+    alphas: Sequence[float] | None = None,
     ensemble: bool = False,
     features: int = 0,
     predictions: bool = False,
@@ -211,7 +231,10 @@ def evaluate(
         averaging: evaluate the mean of the weights of runs that have their fold and initial weights
             in common, as the draws of one trial of a search: ``diwa_uniform``, the mean of all, or
             ``diwa_greedy``, of those that help on the validation images of the training
-            environments (Rame et al., 2022).
+            environments (Rame et al., 2022); or, with ``wise_ft``, weights between a run's initial
+            ones and its own (Wortsman et al., 2022).
+        initial: for ``wise_ft``, folders of the runs to mix with; None is what each run began with.
+        alphas: for ``wise_ft``, shares of the run's own weights; None is 0, 0.1, ..., 1.
         ensemble: evaluate several as one, by the mean of their logits.
         features: images of an environment whose features are kept beside the rows, for
             ``report=features``.
@@ -236,6 +259,8 @@ def evaluate(
         "classes": classes,
         "step": step,
         "averaging": averaging,
+        "initial": initial,
+        "alphas": alphas,
     }
     evaluator = Evaluator(
         **keys,

@@ -121,6 +121,9 @@ class Algorithm:
         draws_environments: whether steps may draw some of the training environments
             (``trainer.environments_per_step``); None: they may unless networks or state have a part
             for each one.
+        pools: whether its loss is the mean over all images of a step, whatever environment they are
+            of, so that they may be drawn from all environments together
+            (``trainer.sampling=pooled``).
         stackable: ``vmap`` can map the objective over runs.
         why_not_stackable: why it cannot.
 
@@ -133,6 +136,7 @@ class Algorithm:
     choices: ClassVar[Choices] = {}
     min_envs: ClassVar[int] = 1
     draws_environments: ClassVar[bool | None] = None
+    pools: ClassVar[bool] = False
     stackable: ClassVar[bool] = True
     why_not_stackable: ClassVar[str] = ""
     why_not_cacheable: ClassVar[str] = ""

@@ -79,6 +79,7 @@ class TrainerSettings(Checked):
         AtLeast1 | None, Refusal("is not an integer >= 1", "give one, or null for all")
     ] = None
     small_environments: Literal["refuse", "repeat"] = "refuse"
+    sampling: Literal["uniform", "class_balanced", "pooled"] = "uniform"
     eval_every: Count1 = 500
     eval_subsets: Annotated[
         list[Literal["train", "val", "test"]],
@@ -106,6 +107,12 @@ class TrainerSettings(Checked):
             raise ConfigError(
                 f"trainer.eval_subsets={shown(self.eval_subsets)} must hold val and test; it may "
                 "add train"
+            )
+        if self.sampling == "pooled" and self.environments_per_step is not None:
+            raise ConfigError(
+                "trainer.sampling=pooled draws from all environments together, of which "
+                f"trainer.environments_per_step={self.environments_per_step} would choose some; "
+                "leave one of them out"
             )
         for key, alone in (("eval_test", "always"), ("predictions", "none")):
             value = getattr(self, key)
@@ -172,6 +179,7 @@ COUNTING = (
     "matmul",
     "environments_per_step",
     "small_environments",
+    "sampling",
 )
 RECORDED = {
     "schedule",
@@ -183,6 +191,7 @@ RECORDED = {
     "matmul",
     "environments_per_step",
     "small_environments",
+    "sampling",
 }
 
 

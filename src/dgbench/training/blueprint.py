@@ -205,6 +205,11 @@ class Blueprint:
                 f"{algorithm.why_not_sharp}; set sharpness=none or choose another "
                 "algorithm"
             )
+        if self.settings.sampling == "pooled" and not algorithm.pools:
+            raise ConfigError(
+                f"trainer.sampling=pooled cannot go with algorithm={name}, which sees what "
+                "environment each image is of; choose trainer.sampling=uniform, or algorithm=erm"
+            )
         for key in IN_PARTS:
             n = getattr(self.settings, key)
             if n > 1 and sharpness:

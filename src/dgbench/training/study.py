@@ -276,6 +276,7 @@ class ReadyStudy(Blueprint):
             group_size=self.group_size,
             environments_per_step=self.settings.environments_per_step,
             repeats=self.settings.small_environments == "repeat",
+            sampling=self.settings.sampling,
         )
         return ReadyRun(
             self, fold, self.planned.run_spec(fold), self.planned.run_folder(fold), data

@@ -179,7 +179,7 @@ class LeaderboardReport(Report):
                 *(
                     frame
                     for paper in theirs
-                    for frame in beside_tables(leaderboard, paper, selection.name)
+                    for frame in beside_tables(leaderboard, paper, selection.rule)
                 ),
                 *(
                     dataset_table(leaderboard, dataset, self.spread, self.std_divisor)
