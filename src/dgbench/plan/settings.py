@@ -192,6 +192,16 @@ class TuningSettings(Checked):
     key = "tuning"
 
     name: FileName = "ft"
+    trains: Annotated[
+        Literal["everything", "lora", "bias", "norm"],
+        Refusal("is unknown", "choose everything, lora, bias or norm"),
+    ] = "everything"
+    rank: Annotated[AtLeast1, Refusal("is not an integer >= 1", "give one, e.g. 8")] = 8
+    alpha: Annotated[Positive, Refusal("is not a number > 0", "give one, e.g. the rank")] = 8.0
+    targets: Annotated[
+        list[NonBlank] | None,
+        Refusal("is no list of names", 'give one, e.g. ["*attn.qkv"], or null'),
+    ] = None
     freeze_stages: Annotated[
         AtLeast0 | Literal["all"], Refusal("is no number of stages", "give 1, 2, ... or all")
     ] = 0

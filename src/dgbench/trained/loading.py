@@ -17,6 +17,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from dgbench.data.fetch.archives import extract
 from dgbench.errors import DataError, DgbenchError, RecordError, WeightsError, one_line
 from dgbench.networks.checkpoint_layouts import misfit
+from dgbench.networks.low_rank import merged_tensors
 from dgbench.networks.pickles import unknown_classes
 from dgbench.networks.weight_files import read_tensors
 from dgbench.records.status import is_done, read_status
@@ -123,6 +124,8 @@ def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
     module = record.build()
     try:
         step, tensors = _state(content, record, file)
+        if record.low_rank_scale is not None:
+            tensors = merged_tensors(tensors, record.low_rank_scale)
         problems = misfit(module.state_dict(), tensors)
     except DgbenchError:
         raise
