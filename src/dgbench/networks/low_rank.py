@@ -1,9 +1,9 @@
 """Low-rank adaptation (LoRA, Hu et al., 2022): a layer learns W + (alpha / r) B A, W stands still.
 
-A layer of (out, in, ...) weights gets ``low_rank_down``, A, of (r, in, ...), and ``low_rank_up``, B, of (out, r,
-...). A starts as Kaiming-uniform with a = sqrt(5), B at zero, so that the network starts as it was
-(as in peft 0.21, whose layers these equal). The weights keep their names, and a layer keeps its
-identity: its class alone changes.
+A layer of (out, in, ...) weights gets ``low_rank_down``, A, of (r, in, ...), and ``low_rank_up``,
+B, of (out, r, ...). A starts as Kaiming-uniform with a = sqrt(5), B at zero, so that the network
+starts as it was (as in peft 0.21, whose layers these equal). The weights keep their names, and a
+layer keeps its identity: its class alone changes.
 
 In training mode the two small layers are computed beside the large one. In evaluation mode the
 weights are merged first, by the arithmetic of :func:`merged`, so a model that is evaluated while it
@@ -133,11 +133,6 @@ def targets(network: nn.Module, patterns: Sequence[str] | None) -> dict[str, nn.
                 f"tuning.targets={pattern} is the name of no linear layer or ungrouped "
                 f"convolution of this backbone; it has {examples}"
             )
-    if not patterns:
-        raise ConfigError(
-            "tuning.targets=[] adapts nothing; name layers, or set tuning=lp to train the "
-            "classifier alone"
-        )
     return _matching(layers, patterns)
 
 

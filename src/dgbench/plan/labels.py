@@ -59,7 +59,7 @@ def _check_tuning(tuning: Mapping[str, Any], steps: int) -> None:
             f"tuning.freeze_stages={frozen} cannot go with tuning.trains={trains}, which freezes "
             "the rest of every stage; leave one of the two out"
         )
-    if name != true and re.fullmatch(r"ft|lp|lp_ft|freeze\d+|lora|bias|norm", name):
+    if name != true and re.fullmatch(r"ft|lp|lp_ft|freeze\d+", name):
         raise ConfigError(
             f"tuning.name={name} is not what tuning.freeze_stages={frozen} with "
             f"tuning.head_steps={head_steps} trains, which is {true}; choose "
