@@ -42,7 +42,8 @@ class LowRankLinear(nn.Linear):
             weight = merged(self.weight, self.low_rank_down, self.low_rank_up, self.scale)
             return F.linear(x, weight, self.bias)
         small = F.linear(x, self.low_rank_down)
-        return super().forward(x) + self.scale * F.linear(small, self.low_rank_up)
+        large: Tensor = super().forward(x)
+        return large + self.scale * F.linear(small, self.low_rank_up)
 
 
 class LowRankConv2d(nn.Conv2d):
@@ -57,7 +58,8 @@ class LowRankConv2d(nn.Conv2d):
             weight = merged(self.weight, self.low_rank_down, self.low_rank_up, self.scale)
             return self._conv_forward(x, weight, self.bias)
         small = self._conv_forward(x, self.low_rank_down, None)
-        return super().forward(x) + self.scale * F.conv2d(small, self.low_rank_up)
+        large: Tensor = super().forward(x)
+        return large + self.scale * F.conv2d(small, self.low_rank_up)
 
 
 #: exactly these classes: a subclass may compute something else
