@@ -56,7 +56,8 @@ class LowRankConv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             weight = merged(self.weight, self.low_rank_down, self.low_rank_up, self.scale)
-            return self._conv_forward(x, weight, self.bias)
+            whole: Tensor = self._conv_forward(x, weight, self.bias)
+            return whole
         small = self._conv_forward(x, self.low_rank_down, None)
         large: Tensor = super().forward(x)
         return large + self.scale * F.conv2d(small, self.low_rank_up)

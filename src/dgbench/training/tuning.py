@@ -45,6 +45,11 @@ class Tuning(TuningSettings):
     """
 
     @property
+    def trains_few(self) -> bool:
+        """Whether few parameters of the featurizer are trained, throughout it."""
+        return self.trains != EVERYTHING
+
+    @property
     def low_rank_scale(self) -> float | None:
         """The factor alpha / r of low-rank parts, or None without any."""
         return self.alpha / self.rank if self.trains == LORA else None
