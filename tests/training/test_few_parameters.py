@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dgbench.errors import ConfigError
 from dgbench.networks.timm_networks import TimmFeaturizer
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.trained.loading import load_one
+from dgbench.training.frozen_weights import complete
 from dgbench.training.modules import SingleRun
 from dgbench.training.study import ReadyRun
 from dgbench.training.tuning import Tuning
@@ -170,7 +172,7 @@ def test_a_loaded_model_is_merged_and_predicts_what_was_scored(finished: ReadyRu
     module = finished.study.module(finished.fold)
     file = finished.folder / "checkpoints" / "last.ckpt"
     content = torch.load(file, weights_only=True)
-    module.load_state_dict(content["runs"][finished.hash]["state_dict"])
+    module.load_state_dict(complete(content["runs"][finished.hash], file.parent))
     assert sum("low_rank" in name for name in module.state_dict()) == 4
     x = torch.randn(5, *model.preprocessing.image)
     with torch.no_grad():
@@ -189,10 +191,8 @@ def test_a_record_without_the_factor_is_of_another_network(
     assert record["low_rank_scale"] == 3.0
     assert json.loads(json.dumps(record)) == record
     del record["low_rank_scale"]
-    (tmp_path / "checkpoints").mkdir()
+    shutil.copytree(finished.folder / "checkpoints", tmp_path / "checkpoints")
     (tmp_path / "model.json").write_text(json.dumps(record))
-    file = finished.folder / "checkpoints" / "last.ckpt"
-    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(file.read_bytes())
     with pytest.raises(Exception, match="belongs to another network"):
         load_one(tmp_path)
 

@@ -74,13 +74,16 @@ class Fit:
         self.module = group_module(group)
         self.data = group_data(group)
         self.module.training_images = self.data.training_images
+        self.frozen = self._frozen_weights()
         averaging = self.study.averaging()
-        self.averaging = AveragedScores(averaging.rule) if averaging else None
+        self.averaging = None
+        if averaging:
+            constant = self.frozen[0].tensors if self.frozen[0] else ()
+            self.averaging = AveragedScores(averaging.rule, constant)
         self.final_only = averaging is not None and averaging.rule.final_only
         users = self.study.config["callbacks"]
         named = {name: build(without(users, name, "passive"), name) for name in users}
         self.users = UserCallbacks(named) if named else None
-        self.frozen = self._frozen_weights()
         is_first = process is None or process.rank == 0
         logged = metrics or [None] * len(group.runs)
         records = self._records(logged, is_first)

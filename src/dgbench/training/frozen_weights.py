@@ -114,7 +114,10 @@ def read_frozen(checkpoints: Path, digest: Any) -> FrozenWeights:
         WeightsError: the file is absent or damaged, or holds other weights.
     """
     if not re.fullmatch("[0-9a-f]{64}", str(digest)):
-        raise WeightsError(f"{checkpoints}: a checkpoint names its frozen weights {digest!r:.40}")
+        raise WeightsError(
+            f"a checkpoint in {checkpoints} names its frozen weights by {str(digest)[:40]!r}, "
+            "which is no digest; train the run again"
+        )
     file = frozen_file(checkpoints, digest)
     if not file.is_file():
         raise WeightsError(
