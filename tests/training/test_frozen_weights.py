@@ -12,6 +12,7 @@ import torch
 
 from dgbench.errors import WeightsError
 from dgbench.records.rows import ROW_FILE
+from dgbench.trained import loading
 from dgbench.trained.loading import load
 from dgbench.training.checkpoints import Snapshot, own_file
 from dgbench.training.fit import Fit
@@ -137,14 +138,19 @@ def test_a_damaged_file_is_not_linked_to(tmp_path: Path) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_refused_in_one_line(finished: ReadyStudy, tmp_path: Path) -> None:
+def test_refused_in_one_line(
+    finished: ReadyStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its file is gone, holds other weights, or is named by no digest."""
     folder = tmp_path / "run"
     shutil.copytree(finished.runs[0].folder, folder)
     (file,) = folder.glob("checkpoints/frozen_*")
     tensors = torch.load(file, weights_only=True)["state_dict"]
     file.unlink()
-    messages = [_refusal(folder)]
+    with monkeypatch.context() as patch:  # as if the network were far larger than the checkpoint
+        patch.setattr(loading, "SMALL", 0)
+        patch.setattr(loading, "MOST_TIMES_FILE", 0)
+        messages = [_refusal(folder)]
     assert "is gone" in messages[0]
     changed = {name: tensor + 1 for name, tensor in tensors.items()}
     for content in ({"state_dict": changed}, {"state_dict": 3}, [1]):

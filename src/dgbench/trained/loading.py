@@ -121,10 +121,10 @@ def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
             f"{file} holds values of {some_of(unknown)}, which is never run and no checkpoint of "
             "dgbench has; name another"
         )
-    _refuse_larger(record, file)
-    module = record.build()
     try:
         step, tensors = _state(content, record, file)
+        _refuse_larger(record, file)
+        module = record.build()
         if record.low_rank_scale is not None:
             tensors = merged_tensors(tensors, record.low_rank_scale)
         problems = misfit(module.state_dict(), tensors)
