@@ -76,7 +76,8 @@ class RunIdentity:
     init: Annotated[str, Role.NETWORK] = "random"  #: initial weights of the featurizer
     #: what the classifier starts from: ``random``, ``zero`` or ``zero_shot``
     head: Annotated[str, Role.NETWORK] = "random"
-    #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
+    #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages, ``lora``,
+    #: ``bias`` and ``norm`` with few trained parameters
     tuning: Annotated[str, Role.NETWORK] = "ft"
     #: of all networks together; None in rows older than the key
     n_parameters: Annotated[int | None, Role.FACT] = None
