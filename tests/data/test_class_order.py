@@ -14,8 +14,8 @@ from dgbench.data.datasets.class_order import in_order, is_unclear
 from dgbench.data.datasets.features import table_of_features
 from dgbench.data.datasets.image_table import table_of_folders, table_of_rows
 from dgbench.data.description import Preprocessing
-from dgbench.trained.matched import Matched
 from dgbench.trained.foreign import Foreign
+from dgbench.trained.matched import Matched
 from tests.complaints import refused
 from tests.data.test_layouts import tree
 

@@ -13,8 +13,8 @@ import torch
 import dgbench
 from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DataError
-from dgbench.trained.matched import Matched
 from dgbench.trained.foreign import Foreign, foreign
+from dgbench.trained.matched import Matched
 from dgbench.trained.predictor import vector_batches
 from tests.complaints import refused
 from tests.studies import make_study, train_study

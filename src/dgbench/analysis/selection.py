@@ -31,6 +31,9 @@ Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
 
+EACH = "each"  #: methods of adaptation have lines of their own
+CHOSEN = "chosen"  #: one of them, or none, is chosen
+
 
 @dataclass(frozen=True)
 class RunKey:
@@ -43,6 +46,18 @@ class RunKey:
     draw: int = 0  #: number of the hyperparameter draw
     #: draws are chosen within a protocol, while runs judge one another across them
     protocol: str = ""
+    #: how it adapts to test images, in words; empty where it does not
+    adaptation: str = ""
+
+    @property
+    def candidate(self) -> tuple[int, str]:
+        """What it is among those that a selection chooses from."""
+        return self.draw, self.adaptation
+
+    @property
+    def candidate_text(self) -> str:
+        """Name it: ``draw 3``, ``draw 0 with adaptation=tent, lr=0.001``."""
+        return f"draw {self.draw}" + (f" with {self.adaptation}" if self.adaptation else "")
 
 
 @dataclass(frozen=True)
@@ -184,8 +199,14 @@ def first_best(accuracies: Scores, runs: int) -> tuple[Ints, Floats]:
     return steps, best
 
 
+@dataclass(frozen=True, kw_only=True)
 class Selection:
     """Chooses a step of each run, and tells its validation accuracy.
+
+    Args:
+        adaptation: what a model may do with the images that it is tested on: ``each`` keeps its
+            methods apart and chooses their hyperparameters, ``chosen`` chooses the method as well,
+            or none.
 
     Attributes:
         name: in ``conf/selection``.
@@ -202,6 +223,19 @@ class Selection:
     one_search: ClassVar[bool] = False
     chooses_draws: ClassVar[bool] = True
     needs_other_runs: ClassVar[bool] = False
+
+    adaptation: str = EACH
+
+    def __post_init__(self) -> None:
+        if self.adaptation not in (EACH, CHOSEN):
+            raise ConfigError(
+                f"selection.adaptation={self.adaptation} is unknown; choose {EACH} or {CHOSEN}"
+            )
+        if self.adaptation == CHOSEN and not self.chooses_draws:
+            raise ConfigError(
+                f"selection.adaptation={CHOSEN} needs an accuracy to choose by, which "
+                f"selection={self.name} does not look at; choose selection=train_val"
+            )
 
     @property
     def title(self) -> str:
@@ -234,9 +268,12 @@ def describe(selection: Selection) -> str:
 
     One that looks at test environments is marked as an oracle here, once.
     """
+    title = selection.title
+    if selection.adaptation == CHOSEN:
+        title += ", of the adaptation as well"
     if selection.uses_test_environments:
-        return f"ORACLE SELECTION: {selection.title}"
-    return f"selection: {selection.title}"
+        return f"ORACLE SELECTION: {title}"
+    return f"selection: {title}"
 
 
 @dataclass(frozen=True)
@@ -384,6 +421,7 @@ class OodVal(Selection):
     name: ClassVar[str] = "ood_val"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         environments = self.environments
         is_list = isinstance(environments, Sequence) and not isinstance(environments, str)
         if not environments or not is_list:
@@ -453,7 +491,7 @@ def _judges(records: Records) -> Ints:
 
 
 def _place(key: RunKey, held_out: frozenset[str]) -> tuple[object, ...]:
-    return key.group, held_out, key.seed, key.draw
+    return key.group, held_out, key.seed, key.candidate
 
 
 def _absent(records: Records, judges: Ints, chosen: Ints) -> dict[int, str]:
@@ -492,11 +530,13 @@ class UncountedRuns:
 def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection) -> UncountedRuns:
     """Choose the draw with the best validation accuracy in each search and seed.
 
-    A search is a group, a protocol and held-out environments.
+    A search is a group, a protocol and held-out environments. Beside draws it has what its models
+    adapt by.
 
     Ties go to the largest draw (DomainBed sorts ascending and reverses), NaN is lowest. With
     ``one_search`` the draw chosen with the smallest seed that ran several counts for all seeds, and
-    ties go to the smallest draw. Runs without a step do not take part.
+    ties go to the smallest draw; then to a model that does not adapt, and the first one. Runs
+    without a step do not take part.
     """
     searches: dict[Search, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for run, key in enumerate(keys):
@@ -504,31 +544,31 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
             searches[key.group, key.protocol, key.held_out][key.seed].append(run)
     uncounted = UncountedRuns()
     for seeds in searches.values():
-        kept_draw: int | None = None
+        kept: RunKey | None = None
         # the smallest seed that ran several draws comes first
         for seed in sorted(seeds, key=lambda seed: (len(seeds[seed]) < 2, seed)):
             runs = seeds[seed]
-            if kept_draw is not None:
-                losers = [run for run in runs if keys[run].draw != kept_draw]
-                reason = f"draw {kept_draw} was chosen with another seed"
+            if kept is not None:
+                losers = [run for run in runs if keys[run].candidate != kept.candidate]
+                reason = f"{kept.candidate_text} was chosen with another seed"
                 uncounted.lost.update(dict.fromkeys(losers, reason))
             elif len(runs) > 1 and not all(choices.judged[run] for run in runs):
                 reason = f"selection={selection.name} cannot choose among {len(runs)} draws here"
                 uncounted.stuck.update(dict.fromkeys(runs, reason))
             elif len(runs) > 1:
                 winner = max(runs, key=lambda run: _worth(run, keys, choices, selection))
-                kept_draw = keys[winner].draw if selection.one_search else None
+                kept = keys[winner] if selection.one_search else None
                 losers = [run for run in runs if run != winner]
-                reason = f"draw {keys[winner].draw} was chosen"
+                reason = f"{keys[winner].candidate_text} was chosen"
                 uncounted.lost.update(dict.fromkeys(losers, reason))
     return uncounted
 
 
 def _worth(
     run: int, keys: Sequence[RunKey], choices: Choices, selection: Selection
-) -> tuple[float, int]:
+) -> tuple[float, int, bool]:
     accuracy = float(choices.accuracy[run])
     draw = keys[run].draw
     if math.isnan(accuracy):
         accuracy = -math.inf
-    return accuracy, -draw if selection.one_search else draw
+    return accuracy, -draw if selection.one_search else draw, not keys[run].adaptation

@@ -44,7 +44,7 @@ class Adaptation(Checked, ABC):
             what is called with each batch of the stream in turn, without gradients being recorded.
         """
 
-    def check(self, network: Matched, image: Sequence[int]) -> None:  # noqa: B027
+    def check(self, network: Matched, image: Sequence[int]) -> None:
         """Refuse a network that the method cannot adapt, before anything is evaluated.
 
         Args:

@@ -63,7 +63,9 @@ class SAR(Adaptation):
     ]
     recovery: Annotated[NotNegative, Refusal("is not a number >= 0", "give one, 0 never does")]
     steps: Count1
-    skip: Annotated[list[NonBlank], Refusal("is no list of names", "write e.g. [[layer4]], or [[]]")]
+    skip: Annotated[
+        list[NonBlank], Refusal("is no list of names", "write e.g. [[layer4]], or [[]]")
+    ]
 
     def check(self, network: Matched, image: Sequence[int]) -> None:
         refuse_without_norms("sar", norm_layers(network, self.skip))
@@ -121,9 +123,7 @@ class SAR(Adaptation):
         return logits, float(raised_entropies.detach().mean())
 
 
-def raised(
-    weights: Sequence[Tensor], gradients: Sequence[Tensor], rho: float
-) -> list[Tensor]:
+def raised(weights: Sequence[Tensor], gradients: Sequence[Tensor], rho: float) -> list[Tensor]:
     """Move weights by ``rho`` in the direction of their common gradient (Foret et al., 2021)."""
     norms = [gradient.norm() for gradient in gradients]
     scale = rho / (torch.stack(norms).norm() + TINY)

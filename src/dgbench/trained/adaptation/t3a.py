@@ -136,15 +136,21 @@ def classify(network: Matched, x: Tensor) -> Classified:
         for hook in hooks:
             hook.remove()
     for layer, features, output in reversed(calls):
-        chosen = network.of_classes(output)
-        if torch.equal(chosen.to(logits.dtype), logits):
-            weight = network.of_classes(layer.weight.T).T.detach()
-            bias = None if layer.bias is None else network.of_classes(layer.bias[None])[0].detach()
-            dtype = logits.dtype
-            return Classified(
-                features.to(dtype), logits, weight.to(dtype), None if bias is None else bias.to(dtype)
-            )
+        if layer.out_features != network.n_outputs or output.dim() != 2:
+            continue
+        if torch.equal(network.of_classes(output).to(logits.dtype), logits):
+            return _classified(network, layer, features, logits)
     raise ConfigError(
         "adaptation=t3a needs a linear layer whose outputs are the logits, and this model has "
         "none; choose adaptation=bn or tent, or none"
     )
+
+
+def _classified(network: Matched, layer: nn.Linear, features: Tensor, logits: Tensor) -> Classified:
+    """Collect what a linear classifier made of a batch, for the classes of the dataset."""
+    dtype = logits.dtype
+    weight = network.of_classes(layer.weight.detach().T).T
+    bias = None
+    if layer.bias is not None:
+        bias = network.of_classes(layer.bias.detach()[None])[0].to(dtype)
+    return Classified(features.to(dtype), logits, weight.to(dtype), bias)

@@ -25,6 +25,7 @@ from dgbench.plan.folds import trained_on_tested
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.predictions import need_pyarrow
 from dgbench.reports.document import (
+    ADAPTED_AT_TEST_TIME,
     TARGET_ORACLE,
     Document,
     Figure,
@@ -33,7 +34,7 @@ from dgbench.reports.document import (
     leads,
     problem_table,
 )
-from dgbench.reports.labels import network_text, slug, variant_text
+from dgbench.reports.labels import is_adapted, network_text, slug, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import check_key
@@ -138,12 +139,13 @@ class ErrorsReport(Report):
                 for title, by_algorithm in settings.items()
             ]
         oracle = any(trained_on_tested(predicted.run.identity) for predicted in runs)
+        adapted = any(is_adapted(predicted.run.identity) for predicted in runs)
         return Document(
             title="Which images are wrong",
             selection=" and ".join(_evaluations(runs)),
             sections=sections,
             problems=problem_table(problems),
-            warnings=[TARGET_ORACLE] if oracle else [],
+            warnings=[TARGET_ORACLE] * oracle + [ADAPTED_AT_TEST_TIME] * adapted,
             lead=leads(f"Predictions of {len(runs)} run{'s' * (len(runs) != 1)}", problems),
             words=WORDS,
         )
