@@ -265,6 +265,7 @@ def evaluate(
     from dgbench.trained.sources import Evaluator
 
     keys: dict[str, Any] = {
+        "seed_moves": seed_moves,
         "overrides": overrides,
         "classes": classes,
         "step": step,
@@ -275,7 +276,6 @@ def evaluate(
         weights=weights,
         name=name,
         ensemble=ensemble,
-        seed_moves=seed_moves,
         adaptations=[],
         features=features,
         predictions=predictions,

@@ -481,7 +481,9 @@ def counted(
             in their own.
     """
     counts: Counts = {}
-    loaders = streams or _loaders(environments, recipes, settings, group_size)
+    loaders: Sequence[StreamLoader | EvalSetLoader] = streams or _loaders(
+        environments, recipes, settings, group_size
+    )
     for number, loader in enumerate(loaders, start=1):
         tell(f"eval set {number} of {len(loaders)}: {loader.name}")
         sums = {"seen": 0.0, "wrong": 0.0, "loss": 0.0}

@@ -130,10 +130,9 @@ def select_runs(
     run_keys: list[RunKey] = [RunKey("")] * len(collection.runs)
     for group, indices in groups.items():
         identities = [collection.runs[index].identity for index in indices]
+        named_as: Sequence[Identity] = identities
         if selection.adaptation == CHOSEN:
             named_as = _with_adaptation_chosen(identities)
-        else:
-            named_as = identities
         named = algorithm_labels(named_as, searches=selection.chooses_draws)
         for index, label, identity in zip(indices, named, identities, strict=True):
             labels[index] = label

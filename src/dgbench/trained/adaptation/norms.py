@@ -39,7 +39,8 @@ def learn_norms(network: nn.Module, skipped: Sequence[str] = ()) -> list[nn.Para
     parameters = []
     for layer in norm_layers(network, skipped):
         for parameter in layer.parameters(recurse=False):
-            parameters.append(parameter.requires_grad_(True))
+            parameter.requires_grad_(True)
+            parameters.append(parameter)
     return parameters
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -116,8 +116,9 @@ class SAR(Adaptation):
         _put(parameters, raised(before, gradients, self.rho))
         raised_entropies = entropy(network(x))[reliable]
         still_reliable = raised_entropies < margin
+        loss: Any = raised_entropies[still_reliable].mean()
         optimizer.zero_grad()
-        raised_entropies[still_reliable].mean().backward()
+        loss.backward()
         _put(parameters, before)
         optimizer.step()
         return logits, float(raised_entropies.detach().mean())

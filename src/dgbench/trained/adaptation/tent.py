@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -73,9 +73,10 @@ class Tent(Adaptation):
         @torch.enable_grad()
         def adapt(x: Tensor) -> Tensor:
             for _ in range(self.steps):
-                logits = network(x)
+                logits: Tensor = network(x)
+                loss: Any = entropy(logits).mean()
                 optimizer.zero_grad()
-                entropy(logits).mean().backward()
+                loss.backward()
                 optimizer.step()
             return logits.detach()
 
