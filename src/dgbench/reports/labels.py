@@ -41,6 +41,20 @@ def is_adapted(identity: Mapping[str, Any]) -> bool:
     return bool(identity.get("adaptation", NOT_ADAPTED) != NOT_ADAPTED)
 
 
+def adaptation_text(identity: Mapping[str, Any]) -> str:
+    """Format how a run adapts: ``adaptation=tent, batch_size=32, lr=0.001``.
+
+    The text is empty if it does not.
+    """
+    if not is_adapted(identity):
+        return ""
+    words = [f"adaptation={identity['adaptation']}"]
+    for key, value in identity["hparams"].items():
+        if key.startswith(OF_ADAPTATION):
+            words.append(f"{key.removeprefix(OF_ADAPTATION)}={words_of(value)}")
+    return ", ".join(words)
+
+
 def network_text(identity: Mapping[str, Any]) -> str:
     """Format ``resnet50-bn_frozen, supervised_tv_in1k:0676ba61 init, ft``, and head and seeds if
     they are not usual.

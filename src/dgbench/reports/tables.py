@@ -48,10 +48,7 @@ Unit = Literal[
 BESIDE = ("std", "n", "low", "high", "best", "flag", "reason")
 REFERENCE = "reference"
 ADAPTATION = "adaptation="  #: in the label of a model that adapts, ``erm (adaptation=tent)``
-ADAPTED = (
-    f"{ADAPTATION}...: adapted at test time, on unlabeled images of the environments that are "
-    "tested."
-)
+ADAPTED = "adapted at test time, on unlabeled images of the environments that are tested."
 _PLACES = {
     "percent": 1,
     "points": 1,
@@ -164,7 +161,7 @@ def _note_on_adaptation(frame: pd.DataFrame, columns: Sequence[Column]) -> list[
     for column in columns:
         if not column.numeric:
             names += frame[column.name].unique().tolist()
-    return [ADAPTED] if any(ADAPTATION in str(name) for name in names) else []
+    return [f"{ADAPTATION}...: {ADAPTED}"] if any(ADAPTATION in str(name) for name in names) else []
 
 
 def with_lines(

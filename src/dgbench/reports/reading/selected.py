@@ -31,11 +31,10 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
 from dgbench.records.rows import EVALUATED, NOT_ADAPTED, Role, identity_key, identity_keys, keys
 from dgbench.reports.labels import (
-    OF_ADAPTATION,
+    adaptation_text,
     algorithm_labels,
     algorithm_name,
     is_adapted,
-    words_of,
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
@@ -143,7 +142,7 @@ def select_runs(
                 identity["seed"],
                 identity["draw"],
                 identity["protocol"],
-                _adaptation_text(identity),
+                adaptation_text(identity),
             )
     rows = finished_rows(collection)
     choices = selection.choose(records_of(rows, run_keys))
@@ -193,20 +192,6 @@ def _with_adaptation_chosen(identities: Sequence[Identity]) -> list[Identity]:
     for identity, name in zip(identities, plain_names, strict=True):
         renamed.append({**identity, "adaptation": CHOSEN} if name in adapted else identity)
     return renamed
-
-
-def _adaptation_text(identity: Identity) -> str:
-    """Format how a run adapts: ``adaptation=tent, batch_size=32, lr=0.001``.
-
-    The text is empty if it does not.
-    """
-    if not is_adapted(identity):
-        return ""
-    words = [f"adaptation={identity['adaptation']}"]
-    for key, value in identity["hparams"].items():
-        if key.startswith(OF_ADAPTATION):
-            words.append(f"{key.removeprefix(OF_ADAPTATION)}={words_of(value)}")
-    return ", ".join(words)
 
 
 class _Tuples:
