@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
-from dgbench.plan.building import build
+from dgbench.plan.building import build_plain
 from dgbench.plan.code import named, user_code
 from dgbench.plan.settings import FileName
 from dgbench.records.rows import RunIdentity
@@ -68,7 +68,7 @@ class ChosenAdaptation:
                 )
             return None
         keys = AdaptationKeys(**content)
-        method = build({"adaptation": keys.__pydantic_extra__}, "adaptation")
+        method = build_plain(keys.__pydantic_extra__, "adaptation")
         if not isinstance(method, Adaptation):
             raise ConfigError(
                 f"adaptation._target_={content['_target_']} is no method of adaptation; name a "
