@@ -535,8 +535,8 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
 
     Ties go to the largest draw (DomainBed sorts ascending and reverses), NaN is lowest. With
     ``one_search`` the draw chosen with the smallest seed that ran several counts for all seeds, and
-    ties go to the smallest draw; then to a model that does not adapt, and the first one. Runs
-    without a step do not take part.
+    ties go to the smallest draw; then to a model that does not adapt, and to the first adaptation in
+    the alphabet. Runs without a step do not take part.
     """
     searches: dict[Search, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for run, key in enumerate(keys):
@@ -556,7 +556,9 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
                 reason = f"selection={selection.name} cannot choose among {len(runs)} draws here"
                 uncounted.stuck.update(dict.fromkeys(runs, reason))
             elif len(runs) > 1:
-                winner = max(runs, key=lambda run: _worth(run, keys, choices, selection))
+                # of equals the first in the alphabet, and before all what does not adapt
+                in_order = sorted(runs, key=lambda run: keys[run].adaptation)
+                winner = max(in_order, key=lambda run: _worth(run, keys, choices, selection))
                 kept = keys[winner] if selection.one_search else None
                 losers = [run for run in runs if run != winner]
                 reason = f"{keys[winner].candidate_text} was chosen"
@@ -566,9 +568,9 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
 
 def _worth(
     run: int, keys: Sequence[RunKey], choices: Choices, selection: Selection
-) -> tuple[float, int, bool]:
+) -> tuple[float, int]:
     accuracy = float(choices.accuracy[run])
     draw = keys[run].draw
     if math.isnan(accuracy):
         accuracy = -math.inf
-    return accuracy, -draw if selection.one_search else draw, not keys[run].adaptation
+    return accuracy, -draw if selection.one_search else draw
