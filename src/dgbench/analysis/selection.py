@@ -535,8 +535,8 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
 
     Ties go to the largest draw (DomainBed sorts ascending and reverses), NaN is lowest. With
     ``one_search`` the draw chosen with the smallest seed that ran several counts for all seeds, and
-    ties go to the smallest draw; then to a model that does not adapt, and to the first adaptation in
-    the alphabet. Runs without a step do not take part.
+    ties go to the smallest draw; then to a model that does not adapt, and to the first adaptation
+    in the alphabet. Runs without a step do not take part.
     """
     searches: dict[Search, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for run, key in enumerate(keys):

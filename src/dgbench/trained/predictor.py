@@ -150,7 +150,10 @@ class LoadedModel(Predictor):
 
     def at_once(self, x: Tensor) -> Tensor:
         run = self.run
-        return run.predicted(run.algorithm.predict, x, {}, {})[0]
+        like = x.new_empty((), dtype=run.networks.dtype)
+        drawn = run.draws.for_prediction(len(x), like, "forward", 0)
+        random = {name: values[None] for name, values in drawn.items()}
+        return run.predicted(run.algorithm.predict, x, random, {})[0]
 
     @property
     def networks_that_predict(self) -> tuple[str, ...]:

@@ -325,10 +325,14 @@ def test_layers_that_stand_still() -> None:
     blocks.norm = nn.LayerNorm(2)
     blocks.layer4 = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     blocks.bare = nn.BatchNorm1d(2, affine=False)
-    assert len(norm_layers(blocks)) == 14
-    assert len(norm_layers(blocks, ["blocks.1"])) == 13
+    blocks.stages = nn.ModuleList([nn.ModuleDict({"norm": nn.LayerNorm(2)})])
+    network = nn.ModuleDict({"body": blocks})
+    assert len(norm_layers(network)) == 15
+    assert len(norm_layers(network, ["blocks.1"])) == 14
     skipped = ["layer4", "blocks.9", "blocks.10", "blocks.11", "norm"]
-    assert len(norm_layers(blocks, skipped)) == 9
+    assert len(norm_layers(network, skipped)) == 10, "a norm in a numbered stage learns"
+    keys = {**SAR_KEYS, "skip": skipped}
+    assert SAR(**keys).understood(network) == "10 of 15 normalization layers learn"
 
 
 # ---- T3A -----------------------------------------------------------------------------------------

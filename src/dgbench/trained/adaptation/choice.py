@@ -149,10 +149,13 @@ class ChosenAdaptation:
         """Describe method and stream in a line."""
         stream = self.stream(model)
         forgets = "after each batch" if stream.episodic else "at the end of each environment"
-        return (
+        understood = self.method.understood(model)
+        parts = [
             f"adaptation={self.name} on batches of {stream.batch_size} unlabeled images in the "
-            f"order of seed {stream.seed}, forgotten {forgets}"
-        )
+            f"order of seed {stream.seed}, forgotten {forgets}",
+            *([understood] if understood else []),
+        ]
+        return "; ".join(parts)
 
     def described(self, model: Predictor) -> dict[str, Any]:
         """Describe the method and the stream of a model in full, for ``identity.json``."""

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from dgbench.trained.matched import Matched
 from dgbench.validation import Checked
@@ -54,6 +54,10 @@ class Adaptation(Checked, ABC):
         Raises:
             ConfigError: it cannot adapt this network.
         """
+
+    def understood(self, network: nn.Module) -> str:
+        """Say in some words what of a network adapts, where that may surprise; empty if not."""
+        return ""
 
     def least_images(self, network: Matched) -> int:
         """Return how many images a batch must have at least."""

@@ -51,5 +51,14 @@ def _norms(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _is_below(name: str, skipped: Sequence[str]) -> bool:
-    """Return whether the parts of a dotted name contain those of one that is skipped."""
-    return any(f".{part}." in f".{name}." for part in skipped)
+    """Return whether a dotted name lies below a part that is skipped.
+
+    The part is one of the network itself, not of one of its numbered blocks: ``norm`` is the last
+    layer of a ViT, and not ``stages.0.norm``.
+    """
+    for part in skipped:
+        before, matched, _ = f".{name}.".partition(f".{part}.")
+        in_a_block = any(piece.isdecimal() for piece in before.split("."))
+        if matched and not in_a_block:
+            return True
+    return False

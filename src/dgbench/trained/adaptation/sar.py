@@ -70,6 +70,10 @@ class SAR(Adaptation):
     def check(self, network: Matched, image: Sequence[int]) -> None:
         refuse_without_norms("sar", norm_layers(network, self.skip))
 
+    def understood(self, network: nn.Module) -> str:
+        learning = len(norm_layers(network, self.skip))
+        return f"{learning} of {len(norm_layers(network))} normalization layers learn"
+
     def least_images(self, network: Matched) -> int:
         return 2 if batch_norms(network) else 1
 
