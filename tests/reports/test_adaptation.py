@@ -19,13 +19,17 @@ from dgbench.analysis.selection import (
     Yu2024,
     describe,
 )
-from dgbench.reports.document import Document
+from dgbench.reports.document import Document, Report
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.slices.curves import CurvesReport
 from dgbench.reports.slices.hparams import HparamsReport
+from dgbench.reports.slices.leakage import LeakageReport
+from dgbench.reports.slices.power import PowerReport
+from dgbench.reports.slices.theory import TheoryReport
 from tests.complaints import refused
 from tests.tables import table
 
@@ -195,12 +199,21 @@ def test_training_environments_held_out_in_turn(tmp_path: Path, make: SimpleName
 
 @pytest.mark.parametrize(
     "report",
-    [MeasuresReport(), LeaderboardReport(), HparamsReport()],
+    [MeasuresReport(), LeaderboardReport(), HparamsReport(), PowerReport(), TheoryReport()],
     ids=lambda report: report.name,
 )
-def test_every_table_says_adapted_at_test_time(runs: Path, report: Any) -> None:
+def test_a_document_says_adapted_at_test_time(runs: Path, report: Report) -> None:
     document: Document = report(collect([runs]), TrainVal())
     assert any(text.startswith("ADAPTED AT TEST TIME") for text in document.warnings)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [MeasuresReport(), LeaderboardReport(), HparamsReport(), CurvesReport(), LeakageReport()],
+    ids=lambda report: report.name,
+)
+def test_every_table_says_adapted_at_test_time(runs: Path, report: Report) -> None:
+    document: Document = report(collect([runs]), TrainVal())
     named = 0
     for section in document.sections:
         for item in section.tables:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from dgbench.trained.adaptation import stream as streams
 from dgbench.trained.adaptation.stream import Stream, StreamLoader
 from dgbench.trained.adaptation.tent import Tent
 from dgbench.trained.matched import Matched
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Command
 from tests.trained.conftest import Trained
 
 Evaluated = Callable[..., list[dict[str, Any]]]
@@ -428,3 +429,49 @@ def test_interrupted_in_mid_stream(
     monkeypatch.setattr(streams.AdaptingModel, "__call__", call)
     again = dgbench.evaluate(network, keys, name="net", output=tmp_path / "again").folders[0]
     assert (again / ROW_FILE).read_bytes() == (whole / ROW_FILE).read_bytes()
+
+
+PROGRAM = """
+from dgbench.cli.main import main
+
+main()
+"""
+KILL = """
+import os, signal
+from dgbench.trained.adaptation.stream import AdaptingModel
+
+call = AdaptingModel.__call__
+batches = []
+
+
+def killed(model, x, name, index):
+    batches.append(index)
+    if len(batches) > {after}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return call(model, x, name, index)
+
+
+AdaptingModel.__call__ = killed
+"""
+
+
+@pytest.mark.thorough
+def test_killed_in_mid_stream(command: Command, pictures_run: Path, tmp_path: Path) -> None:
+    """Nothing counts as evaluated, and the same command again writes the same bytes."""
+    (tmp_path / "dgbench.py").write_text(PROGRAM)
+    words = ["evaluate", f"model={pictures_run}", "predictions=true", "adaptation=tent"]
+    words += ["adaptation.batch_size=4", "adaptation.lr=0.1"]
+
+    def written(output: str, code: int, before: str = "") -> dict[str, bytes]:
+        typed = [*words, f"output={output}"]
+        ended = command(tmp_path / "dgbench.py", *typed, cwd=tmp_path, before=before)
+        assert ended.code == code, ended.err
+        root = tmp_path / output
+        files = [*root.rglob(ROW_FILE), *root.rglob(PREDICTION_FILE)]
+        return {str(file.relative_to(root)): file.read_bytes() for file in files}
+
+    whole = written("whole", 0)
+    assert len(whole) == 2
+    for after in (1, 5):
+        assert not written("again", -signal.SIGKILL, KILL.format(after=after))
+    assert written("again", 0) == whole

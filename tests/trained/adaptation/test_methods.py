@@ -266,19 +266,19 @@ def sar_by_hand(
         ]
         gamma, beta = (w.requires_grad_() for w in up)
         e = entropies(parts.of_batch(x, gamma, beta))[reliable]
-        g = torch.autograd.grad(e[e < limit].mean(), [gamma, beta])
+        still = e[e < limit]
+        g = torch.autograd.grad(still.mean(), [gamma, beta])
         if velocity is None:
             velocity = list(g)
         else:
             velocity = [0.9 * u + each for u, each in zip(velocity, g, strict=True)]
         weights = [w.detach() - 0.5 * u for w, u in zip(weights, velocity, strict=True)]
-        value = float(e.detach().mean())
+        value = float(still.detach().mean())
         if not math.isnan(value):
             average = value if average is None else 0.9 * average + 0.1 * value
         resets.append(average is not None and average < recovery)
         if resets[-1]:
             weights = [parts.gamma.clone(), parts.beta.clone()]
-            velocity = None
     return predicted, resets
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Annotated, Any
 
 import torch
@@ -24,7 +23,7 @@ from dgbench.trained.matched import Matched
 from dgbench.validation import Count1, NonBlank, NotNegative, Positive, Refusal
 
 TINY = 1e-12  # keeps a gradient of zero from being divided by zero
-KEPT = 0.9  # share of the moving average that each batch keeps
+AVERAGE_DECAY = 0.9  # share of the moving average that stays after a batch
 
 
 class SAR(Adaptation):
@@ -33,13 +32,13 @@ class SAR(Adaptation):
     On each batch only images count whose entropy E is below ``margin`` x ln K. Their mean entropy
     has a gradient g, which leads to raised weights w + rho g / |g|; there the images are predicted
     again, those still below the margin count, and the gradient of their mean entropy takes a step
-    of SGD from w. A moving average of the mean entropy at the raised weights,
+    of SGD from w. A moving average of that last mean entropy,
 
         e <- 0.9 e + 0.1 E,
 
-    tells a collapse: below ``recovery`` weights and momentum are set back to those of the stream's
-    beginning. As in the authors' code the average itself is not, so weights stay there until it has
-    risen again. What is predicted is what the (last) step started from.
+    tells a collapse: below ``recovery`` the weights are set back to those of the stream's
+    beginning. As in the authors' code neither the average nor the momentum is, so weights stay
+    there until the average has risen again. What is predicted is what the (last) step started from.
 
     Source: https://openreview.net/forum?id=g2YraF75Tj, equations 2 to 4 and algorithm 1;
     github.com/mr-eggplant/SAR.
@@ -82,18 +81,16 @@ class SAR(Adaptation):
         use_batch_statistics(network)
         optimizer = torch.optim.SGD(parameters, self.lr, momentum=self.momentum)
         source = _values(parameters)
-        fresh = deepcopy(optimizer.state_dict())
         average: float | None = None
 
         @torch.enable_grad()
         def adapt(x: Tensor) -> Tensor:
             nonlocal average
             for _ in range(self.steps):
-                logits, raised_entropy = self._step(network, parameters, optimizer, x)
-                average = moved_average(average, raised_entropy)
+                logits, reached = self._step(network, parameters, optimizer, x)
+                average = moved_average(average, reached)
                 if average is not None and average < self.recovery:
                     _put(parameters, source)
-                    optimizer.load_state_dict(deepcopy(fresh))
             return logits.detach()
 
         return adapt
@@ -108,8 +105,8 @@ class SAR(Adaptation):
         """Take one step on a batch.
 
         Returns:
-            the (n, K) logits that it started from; the mean entropy, at the raised weights, of the
-            images that were reliable, NaN without any.
+            the (n, K) logits that it started from; the mean entropy that it lowered, in nats, of
+            the images that were reliable at the raised weights too, NaN without any.
         """
         logits = network(x)
         margin = self.margin * math.log(logits.shape[1])
@@ -125,7 +122,7 @@ class SAR(Adaptation):
         loss.backward()
         _put(parameters, before)
         optimizer.step()
-        return logits, float(raised_entropies.detach().mean())
+        return logits, float(loss.detach())
 
 
 def raised(weights: Sequence[Tensor], gradients: Sequence[Tensor], rho: float) -> list[Tensor]:
@@ -142,7 +139,9 @@ def moved_average(average: float | None, value: float) -> float | None:
     """Move an average by a value; NaN leaves it, and the first value begins it."""
     if math.isnan(value):
         return average
-    return value if average is None else KEPT * average + (1 - KEPT) * value
+    if average is None:
+        return value
+    return AVERAGE_DECAY * average + (1 - AVERAGE_DECAY) * value
 
 
 def _values(parameters: Sequence[Tensor]) -> list[Tensor]:
