@@ -247,6 +247,22 @@ def test_exact_errors_become_sampled(trained: Trained, tmp_path: Path) -> None:
     assert studies["label"].tolist() == ["erm (adaptation=t3a)"]
 
 
+@pytest.mark.thorough
+def test_a_run_that_was_trained_on_cached_features_adapts_on_images(
+    trained: Trained, tmp_path: Path
+) -> None:
+    frozen = ("algorithm=erm", "tuning=lp")
+    rows = []
+    for place, cached in (("images", "false"), ("features", "true")):
+        run = trained(*frozen, f"tuning.cache_features={cached}")
+        found = dgbench.evaluate(run, ["adaptation=t3a"], output=tmp_path / place)
+        rows.append(read_rows(found.folders[0] / ROW_FILE)[0])
+    for from_images, from_features in zip(*rows, strict=True):
+        assert from_features["adaptation"] == "t3a"
+        for key in ("env", "subset", "seen", "wrong"):
+            assert from_features[key] == from_images[key]
+
+
 # ---- labels --------------------------------------------------------------------------------------
 
 
