@@ -46,18 +46,19 @@ class RunKey:
     draw: int = 0  #: number of the hyperparameter draw
     #: draws are chosen within a protocol, while runs judge one another across them
     protocol: str = ""
-    #: how it adapts to test images, in words; empty where it does not
+    #: how it adapts to test images, in words; empty if it does not
     adaptation: str = ""
 
     @property
     def candidate(self) -> tuple[int, str]:
-        """What it is among those that a selection chooses from."""
+        """Draw and adaptation, by which runs of one search differ."""
         return self.draw, self.adaptation
 
     @property
     def candidate_text(self) -> str:
         """Name it: ``draw 3``, ``draw 0 with adaptation=tent, lr=0.001``."""
-        return f"draw {self.draw}" + (f" with {self.adaptation}" if self.adaptation else "")
+        draw = f"draw {self.draw}"
+        return f"{draw} with {self.adaptation}" if self.adaptation else draw
 
 
 @dataclass(frozen=True)
@@ -544,13 +545,13 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
             searches[key.group, key.protocol, key.held_out][key.seed].append(run)
     uncounted = UncountedRuns()
     for seeds in searches.values():
-        kept: RunKey | None = None
+        first_choice: RunKey | None = None
         # the smallest seed that ran several draws comes first
         for seed in sorted(seeds, key=lambda seed: (len(seeds[seed]) < 2, seed)):
             runs = seeds[seed]
-            if kept is not None:
-                losers = [run for run in runs if keys[run].candidate != kept.candidate]
-                reason = f"{kept.candidate_text} was chosen with another seed"
+            if first_choice is not None:
+                losers = [run for run in runs if keys[run].candidate != first_choice.candidate]
+                reason = f"{first_choice.candidate_text} was chosen with another seed"
                 uncounted.lost.update(dict.fromkeys(losers, reason))
             elif len(runs) > 1 and not all(choices.judged[run] for run in runs):
                 reason = f"selection={selection.name} cannot choose among {len(runs)} draws here"
@@ -559,7 +560,7 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
                 # of equals the first in the alphabet, and before all what does not adapt
                 in_order = sorted(runs, key=lambda run: keys[run].adaptation)
                 winner = max(in_order, key=lambda run: _worth(run, keys, choices, selection))
-                kept = keys[winner] if selection.one_search else None
+                first_choice = keys[winner] if selection.one_search else None
                 losers = [run for run in runs if run != winner]
                 reason = f"{keys[winner].candidate_text} was chosen"
                 uncounted.lost.update(dict.fromkeys(losers, reason))

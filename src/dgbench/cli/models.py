@@ -133,13 +133,23 @@ def _evaluate(words: Sequence[str]) -> None:
 
 
 def _with_own_folder(words: Sequence[str]) -> list[str]:
-    """Write ``--config-dir FOLDER`` as the override that searches that folder, too."""
+    """Write ``--config-dir FOLDER`` as the override that searches that folder, too.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
     option = config_options(words)
     if not option:
         return list(words)
-    folder = Path(option[-1].partition("=")[2] if len(option) == 1 else option[1])
+    text = option[1] if len(option) == 2 else option[0].partition("=")[2]
+    folder = Path(text).expanduser()
+    if not text or not folder.is_dir():
+        raise ConfigError(
+            f"{option[0].partition('=')[0]} {text or 'without a value'} names no folder; give the "
+            "folder that holds adaptation/NAME.yaml"
+        )
     others = [word for word in words if word not in option]
-    place = f"file://{folder.expanduser().resolve()}"
+    place = f"file://{folder.resolve()}"
     return [*others, list_override(f"hydra.{SEARCH_PATH}", [place])]
 
 

@@ -31,9 +31,9 @@ def algorithm_name(identity: Mapping[str, Any]) -> str:
         name += f"+{identity['averaging']}"
     sharpness = identity["hparams"].get(SHARPNESS)
     name = _with_addition(name, f"sharpness={sharpness}" if sharpness else "")
-    return _with_addition(
-        name, f"adaptation={identity['adaptation']}" if is_adapted(identity) else ""
-    )
+    if not is_adapted(identity):
+        return name
+    return _with_addition(name, f"adaptation={identity['adaptation']}")
 
 
 def is_adapted(identity: Mapping[str, Any]) -> bool:

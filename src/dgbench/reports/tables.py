@@ -156,12 +156,14 @@ def table(
 
 
 def _note_on_adaptation(frame: pd.DataFrame, columns: Sequence[Column]) -> list[str]:
-    """Say that some lines or columns are of models that adapted at test time, if they are."""
+    """Make the note of a table with lines or columns of models that adapted at test time."""
     names: list[object] = [column.shown for column in columns]
     for column in columns:
         if not column.numeric:
             names += frame[column.name].unique().tolist()
-    return [f"{ADAPTATION}...: {ADAPTED}"] if any(ADAPTATION in str(name) for name in names) else []
+    if not any(ADAPTATION in str(name) for name in names):
+        return []
+    return [f"{ADAPTATION}...: {ADAPTED}"]
 
 
 def with_lines(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import dgbench
-from dgbench.cli.models import split
+from dgbench.cli.models import _with_own_folder, split
 from tests.complaints import refused
 from tests.trained.adaptation.test_evaluating import small_network
 from tests.trained.conftest import Trained
@@ -118,3 +118,9 @@ def test_keys_of_the_command() -> None:
     options, overrides = split(["model=x", "adaptation=[bn,tent]", "seed_moves=stream"])
     assert options == {"model": "x", "seed_moves": "stream"}
     assert overrides == ["adaptation=[bn,tent]"]
+
+
+@pytest.mark.parametrize("typed", [["--config-dir"], ["--config-dir", "nosuch"], ["-cd=nosuch"]])
+def test_a_folder_of_configuration_that_is_not_there(typed: list[str]) -> None:
+    with refused("names no folder; give the folder that holds adaptation/NAME.yaml"):
+        _with_own_folder(["model=x", *typed])

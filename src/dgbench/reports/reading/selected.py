@@ -190,7 +190,8 @@ def _with_adaptation_chosen(identities: Sequence[Identity]) -> list[Identity]:
             adapted.add(name)
     renamed: list[Identity] = []
     for identity, name in zip(identities, plain_names, strict=True):
-        renamed.append({**identity, "adaptation": CHOSEN} if name in adapted else identity)
+        changes = {"adaptation": CHOSEN} if name in adapted else {}
+        renamed.append({**identity, **changes})
     return renamed
 
 

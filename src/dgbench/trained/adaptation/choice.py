@@ -149,13 +149,12 @@ class ChosenAdaptation:
         """Describe method and stream in a line."""
         stream = self.stream(model)
         forgets = "after each batch" if stream.episodic else "at the end of each environment"
-        understood = self.method.understood(model)
-        parts = [
+        text = (
             f"adaptation={self.name} on batches of {stream.batch_size} unlabeled images in the "
-            f"order of seed {stream.seed}, forgotten {forgets}",
-            *([understood] if understood else []),
-        ]
-        return "; ".join(parts)
+            f"order of seed {stream.seed}, forgotten {forgets}"
+        )
+        understood = self.method.understood(model)
+        return f"{text}; {understood}" if understood else text
 
     def described(self, model: Predictor) -> dict[str, Any]:
         """Describe the method and the stream of a model in full, for ``identity.json``."""

@@ -41,7 +41,8 @@ class Adaptation(Checked, ABC):
                 in evaluation mode. It is a copy that belongs to this stream, and may be changed.
 
         Returns:
-            what is called with each batch of the stream in turn, without gradients being recorded.
+            A function that is called with each batch of the stream in turn, while no gradients are
+            recorded.
         """
 
     def check(self, network: Matched, image: Sequence[int]) -> None:
@@ -56,7 +57,7 @@ class Adaptation(Checked, ABC):
         """
 
     def understood(self, network: nn.Module) -> str:
-        """Say in some words what of a network adapts, where that may surprise; empty if not."""
+        """Describe in some words which part of a network adapts; "" if it needs no saying."""
         return ""
 
     def least_images(self, network: Matched) -> int:

@@ -52,12 +52,12 @@ class T3A(Adaptation):
 
         def adapt(x: Tensor) -> Tensor:
             nonlocal supports
-            seen = classify(network, x)
+            batch = classify(network, x)
             if supports is None:
-                supports = of_classifier(seen.weight, seen.bias)
-            joined = supports.joined(seen.features, seen.logits)
+                supports = classifier_supports(batch.weight, batch.bias)
+            joined = supports.joined(batch.features, batch.logits)
             supports = joined.most_certain(self.keep)
-            return seen.features @ templates(supports)
+            return batch.features @ templates(supports)
 
         return adapt
 
@@ -82,17 +82,17 @@ class Supports(NamedTuple):
         """Keep the ``most`` of each class with the lowest entropy, earlier ones on ties."""
         if most is None:
             return self
-        kept = []
-        for of_class in self.labels.bool().unbind(1):
-            positions = of_class.nonzero()[:, 0]
+        certain = []
+        for is_class in self.labels.bool().unbind(1):
+            positions = is_class.nonzero()[:, 0]
             order = self.entropies[positions].argsort(stable=True)
-            kept.append(positions[order[:most]])
-        rows = torch.cat(kept)
+            certain.append(positions[order[:most]])
+        rows = torch.cat(certain)
         return Supports(self.features[rows], self.labels[rows], self.entropies[rows])
 
 
-def of_classifier(weight: Tensor, bias: Tensor | None) -> Supports:
-    """Make the supports of a stream's beginning, of a linear classifier (K, m) with bias (K,)."""
+def classifier_supports(weight: Tensor, bias: Tensor | None) -> Supports:
+    """Make the supports that a stream begins with, the rows of a classifier (K, m), bias (K,)."""
     logits = F.linear(weight, weight, bias)
     return Supports(weight, one_hot(logits).to(weight), entropy(logits))
 

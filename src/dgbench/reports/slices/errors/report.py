@@ -138,14 +138,17 @@ class ErrorsReport(Report):
                 _section(title, by_algorithm, compared, problems, progress)
                 for title, by_algorithm in settings.items()
             ]
-        oracle = any(trained_on_tested(predicted.run.identity) for predicted in runs)
-        adapted = any(is_adapted(predicted.run.identity) for predicted in runs)
+        warnings = []
+        if any(trained_on_tested(predicted.run.identity) for predicted in runs):
+            warnings.append(TARGET_ORACLE)
+        if any(is_adapted(predicted.run.identity) for predicted in runs):
+            warnings.append(ADAPTED_AT_TEST_TIME)
         return Document(
             title="Which images are wrong",
             selection=" and ".join(_evaluations(runs)),
             sections=sections,
             problems=problem_table(problems),
-            warnings=[TARGET_ORACLE] * oracle + [ADAPTED_AT_TEST_TIME] * adapted,
+            warnings=warnings,
             lead=leads(f"Predictions of {len(runs)} run{'s' * (len(runs) != 1)}", problems),
             words=WORDS,
         )
