@@ -21,7 +21,7 @@ from dgbench.analysis import (
 from dgbench.reports.over_seeds import comparable, means
 from dgbench.reports.standing import Leaders
 from dgbench.reports.tables import percent
-from dgbench.seeding import ALL
+from dgbench.seeding import ALL, STREAM
 
 _WORTH = (5, 2, 1)  # points
 
@@ -32,6 +32,7 @@ NOISE = {
     "order": "the order of minibatches",
     "weights": "initial weights",
     "inputs": "random inputs",
+    STREAM: "the order of the stream",
 }
 
 
