@@ -162,10 +162,8 @@ def dataset_table(
     parts = []
     for env in dataset.environments:
         rows_of_env = dataset.accuracies[dataset.accuracies["env"] == env]
-        missing = {
-            name: reasons(rows_of_env, "accuracy").get(name) or dataset.absence_reason(name)
-            for name in order
-        }
+        reason_of = reasons(rows_of_env, "accuracy")
+        missing = {name: reason_of.get(name) or dataset.absence_reason(name) for name in order}
         parts.append(
             seed_columns(
                 by_seed(rows_of_env, "accuracy"), env, order, seeds, missing, highest=True, bar=kind
