@@ -24,7 +24,7 @@ from dgbench.reports.over_seeds import (
     ranked_by,
     seeds_of,
 )
-from dgbench.reports.standing import Verdict, chance_of, judge
+from dgbench.reports.standing import Verdict, chance_of
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 
 VERDICTS = (
@@ -55,7 +55,7 @@ def certainty_table(evaluation: Evaluation) -> Table:
             Column(difference, unit="points", help=f"{title} less that of the leader"),
             Column(word, help=VERDICTS),
         ]
-        verdict = judge(by_seed(studies, measure.name), absent=names)
+        verdict = evaluation.verdicts[measure.name]
         if verdict is None or not verdict.comparisons:
             reason = "fewer than 2 algorithms have a value"
             notes.append(f"{title}: not compared, {reason}.")
@@ -112,11 +112,11 @@ def lead_table(evaluation: Evaluation) -> Table:
     ]
     lines = []
     for measure in evaluation.measures.compared:
-        matrix = by_seed(evaluation.studies, measure.name)
-        verdict = judge(matrix)
-        if verdict is None or not verdict.rivals or len(verdict.leaders.names) > 1:
+        verdict = evaluation.verdicts[measure.name]
+        if verdict is None or not verdict.comparisons or len(verdict.leaders.names) > 1:
             continue
         second = verdict.rivals[0]
+        matrix = by_seed(evaluation.studies, measure.name)
         values = matrix.loc[[verdict.leader, second]].dropna(axis=1)
         if not values.shape[1]:
             continue
