@@ -36,7 +36,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from dgbench.callbacks.predictions import Predictions
+from dgbench.callbacks.predictions import PredictionWriter
 from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.photographs import cores
@@ -218,7 +218,7 @@ def whole_run(study: ReadyStudy) -> str:
         "on_validation_batch_end",
         "on_validation_epoch_end",
     ):
-        setattr(Predictions, name, timed_hook(getattr(Predictions, name)))
+        setattr(PredictionWriter, name, timed_hook(getattr(PredictionWriter, name)))
     (group,) = plan_groups(study.runs, study.config["execution"])
     group.runs[0].folder.mkdir(parents=True)
     begun = time.perf_counter()

@@ -32,7 +32,7 @@ from dgbench.objectives.pixels import to_pixels
 from dgbench.objectives.step import Hyperparameters, Step
 from dgbench.plan.building import built, dataset_options
 from dgbench.plan.hyperparameters import resolve
-from dgbench.training.modules.predicting import Draws
+from dgbench.training.modules.predicting import InputDraws
 
 Sheet = tuple[str, list[str], tuple[list[str], Tensor]]
 
@@ -79,7 +79,7 @@ def step_of(
         key: torch.tensor(value) for key, value in hparams.items() if key not in algorithm.static
     }
     nets = Networks({"featurizer": nn.Linear(1, 1), "classifier": nn.Linear(1, 1)})
-    noise = Draws(algorithm, seed).at(0, batch.sizes, batch.x)
+    noise = InputDraws(algorithm, seed).at(0, batch.sizes, batch.x)
     state = algorithm.initial_state(nets)
     return algorithm, Step(nets, batch, Hyperparameters(numbers), state, noise, torch.tensor(0))
 

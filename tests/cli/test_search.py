@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def closing(out: str) -> str:
     """What is printed after the plan: its last lines tell the images of a step only while models
     are to train.
     """
-    plan, _, rest = out.partition("evaluations included.\n")
+    plan, rest = re.split(r"(?<=\nTime: )in one process, .*\n", out)
     assert plan and rest
     return "".join(
         line for line in rest.splitlines(True) if not line.endswith(" per model and step\n")

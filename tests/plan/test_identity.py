@@ -387,6 +387,7 @@ FILES = [
     if path.parent.name
     not in (
         "experiment",
+        "measure",
         "shift_experiment",
         "hydra",
         "import",

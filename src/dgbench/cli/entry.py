@@ -188,7 +188,7 @@ def _guarded(
             with request_first():
                 return task(config)
         except BrokenPipeError:
-            _end_if_unread()
+            end_if_unread()
             raise  # a pipe of ours broke
         except Exception as error:  # whatever broke this job, the others of a sweep are run
             if wants_traceback or away:  # a worker tells its command by raising
@@ -271,7 +271,7 @@ def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterat
         sys.exit(130)
     except Exception as error:
         if isinstance(error, BrokenPipeError):
-            _end_if_unread()
+            end_if_unread()
         if wants_traceback:
             raise
         _say(explain(error, config_name, sys.argv[1:]))
@@ -349,7 +349,7 @@ def _reader_left() -> bool:
     return unread
 
 
-def _end_if_unread() -> None:
+def end_if_unread() -> None:
     """End the process if the reader of standard output has left, as other commands do."""
     if _reader_left():
         sys.exit(128 + signal.SIGPIPE)

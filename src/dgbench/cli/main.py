@@ -75,7 +75,16 @@ def main(words: Sequence[str] | None = None) -> None:
         parser.error(f"there is no command {typed[0]} any more: {LEFT[typed[0]]}")
     name = parser.parse_args(typed[:1]).command
     sys.argv = [f"dgbench {name}", *typed[1:]]
-    resolve_name(COMMANDS[name][0])()
+    try:
+        try:
+            resolve_name(COMMANDS[name][0])()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        from dgbench.cli.entry import end_if_unread
+
+        end_if_unread()
+        raise  # a pipe of ours broke
 
 
 if __name__ == "__main__":

@@ -176,11 +176,12 @@ def _perceptron(
 
     ``between(n_out)`` follows each layer of n_out units but the last.
     """
-    *hidden, last = widths
     layers: list[nn.Module] = []
-    for n_in, n_out in pairwise(hidden):
-        layers += [nn.Linear(n_in, n_out), *between(n_out)]
-    return nn.Sequential(*layers, nn.Linear(hidden[-1], last))
+    following: Sequence[nn.Module] = ()
+    for n_in, n_out in pairwise(widths):  # one at a time: a file may name any number
+        layers += [*following, nn.Linear(n_in, n_out)]
+        following = between(n_out)
+    return nn.Sequential(*layers)
 
 
 @build_head.register
