@@ -94,7 +94,7 @@ def selection_frame(studies: pd.DataFrame, measures: Sequence[str]) -> pd.DataFr
 
 
 def of_measure(lines: pd.DataFrame, measure: str, coefficient: str | None = None) -> pd.DataFrame:
-    """Restrict one of the frames to a measure, and to a coefficient."""
+    """Restrict :func:`correlation_frame` to a measure, and to a coefficient."""
     wanted = lines["measure"] == measure
     if coefficient is not None:
         wanted &= lines["coefficient"] == coefficient
@@ -109,9 +109,9 @@ def selected(selections: pd.DataFrame, measure: str, seed: int | None = None) ->
         measure: its name.
         seed: by this one; None on the mean over seeds.
     """
-    lines = of_measure(selections, measure)
-    lines = lines[lines["seed"].isna() if seed is None else lines["seed"] == seed]
-    names: list[tuple[str, ...]] = lines["names"].tolist()
+    by_it = selections["measure"] == measure
+    over = selections["seed"].isna() if seed is None else selections["seed"] == seed
+    names: list[tuple[str, ...]] = selections.loc[by_it & over, "names"].tolist()
     return names[0] if names else ()
 
 
@@ -123,8 +123,8 @@ def costs(selections: pd.DataFrame, measure: str, on_mean: bool = False) -> list
         measure: its name.
         on_mean: those on the mean over seeds; else those by each seed.
     """
-    lines = of_measure(selections, measure)
-    known: list[float] = lines.loc[lines["seed"].isna() == on_mean, "cost"].dropna().tolist()
+    wanted = (selections["measure"] == measure) & (selections["seed"].isna() == on_mean)
+    known: list[float] = selections.loc[wanted, "cost"].dropna().tolist()
     return known
 
 

@@ -179,9 +179,10 @@ def benchmark_seed_table(benchmark: Benchmark) -> Table:
         absence = why_no_ideal(line.studies)
         for seed, rows in line.evaluation.correlations.groupby("seed"):
             cells = {**line.values, "N": line.count, "seed": seed}
+            row_of = {(row["coefficient"], row["measure"]): row for row in rows.to_dict("records")}
             for coefficient in COEFFICIENTS:
                 for name, title in _titles(benchmark.measures, coefficient).items():
-                    (row,) = of_measure(rows, name, coefficient).to_dict("records")
+                    row = row_of[coefficient, name]
                     rho = None if math.isnan(row["rho"]) else row["rho"]
                     cells |= entry(title, rho, n=1, reason=absence or row["rho.reason"])
             lines.append(cells)

@@ -59,6 +59,7 @@ from dgbench.reports.predictions import costs, selected
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.render.drawing import MOST_DRAWN, too_many
 from dgbench.reports.resolution import no_verdict
 from dgbench.reports.tables import decimal, percent
 
@@ -104,6 +105,8 @@ def _figures(benchmark: Benchmark, baseline: str) -> tuple[list[Figure], list[tu
         omissions.append(("no figure of the baseline", reason))
     if not scattered:
         omissions.append(("no scatter", "no study has both a practical measure and an ideal error"))
+    if len(benchmark.algorithms) > MOST_DRAWN:
+        omissions.append(("no figure of ranks", too_many(len(benchmark.algorithms))))
     sized = [degradation_figure(benchmark), asymptotic_figure(benchmark)]
     if benchmark.size_axis is None:
         reason = "no key scales N alone; name the one to use with report.size_axis"

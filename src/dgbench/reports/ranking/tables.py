@@ -472,14 +472,14 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
     columns = [ALGORITHM]
     for dataset in leaderboard.datasets:
-        dataset_runs, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
+        dataset_runs = runs[runs["dataset"] == dataset.title]
+        no_runs = dataset_runs.iloc[:0]
+        runs_of = dict(iter(dataset_runs.groupby("algorithm")))
         for line in lines:
-            algorithm_runs = dataset_runs[dataset_runs["algorithm"] == line["algorithm"]]
-            accuracies = line_values(over_seeds, line["algorithm"])
-            deviation, n = (
-                standard_deviation(accuracies),
-                len(accuracies) if len(accuracies) > 1 else None,
-            )
+            algorithm_runs = runs_of.get(line["algorithm"], no_runs)
+            accuracies = line_values(dataset.averages, line["algorithm"])
+            deviation = standard_deviation(accuracies)
+            n = len(accuracies) if len(accuracies) > 1 else None
             line |= _mean(
                 f"{dataset.title} epoch",
                 algorithm_runs["deviation"],
