@@ -43,15 +43,15 @@ $(READY): pyproject.toml constraints.txt
 	$(call INSTALL,$(RUN),constraints.txt,$(EXTRAS))
 	@touch $(READY)
 
-demo: $(READY)  ## the main job offline on real digits, ending with a report and an HTML page (about a minute)
+demo: $(READY)  ## the main job offline on real digits, ending with a report and an HTML page (2 CPU minutes)
 	$(RUN) train.py -m experiment=demo hydra/launcher=local algorithm=erm,irm,vrex,group_dro grid.seed=[0,1,2]
 	$(RUN) report.py runs=[multirun/demo] output=reports/demo
 
-test: $(READY)  ## the tests, in two processes (8 minutes)
+test: $(READY)  ## the tests, in two processes (8 minutes on two free cores); CI runs this
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
 
 # tests of clusters mostly wait for the queue: they begin first, in two of three processes; exec: they end with make
-test-all: $(READY)  ## what `make test` leaves out: every case, whole sweeps, clusters, kills, browser, wheel, documentation (half an hour)
+test-all: $(READY)  ## what `make test` leaves out: every case, whole sweeps, clusters, kills, browser, wheel, documentation (half an hour on two free cores); CI runs this too
 	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 \
 	    exec $(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 	    -m 'thorough or $(LONG)' $(ARGS)
@@ -72,11 +72,11 @@ launcher-test: $(READY)  ## sweeps of every launcher, their workers killed: on a
 chaos-test: $(READY)  ## kill processes of sweeps 50 times and damage 200 files (CHAOS_KILLS=N, CHAOS_DAMAGES=N: less often): the same rows
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m chaos tests/chaos $(ARGS)
 
-lint: $(READY)  ## ruff: rules and format
+lint: $(READY)  ## ruff: rules and format; must pass before a commit
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 
-types: $(READY)  ## mypy, strict
+types: $(READY)  ## mypy, strict; must pass before a commit
 	$(RUN) -m mypy
 
 # tensors on large pages, as train.py has them

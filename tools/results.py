@@ -7,7 +7,7 @@
 RUNS are run folders and folders of sweeps, DIR is the archive (``results``). ``--selection``, one
 of last, train_val and loo_val, says which evaluated step counts. ``check`` prints a line for each
 fault and ends with exit code 1 if there is one. ``index`` writes README.md, LEADERBOARD.md and two
-CSV files over all entries. results/CONTRIBUTING.md says more.
+CSV files over all entries, and a croissant.json into each. results/CONTRIBUTING.md says more.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -47,9 +48,16 @@ from dgbench.reports.reading.folders import ENTRY_FILE, ROWS
 from dgbench.reports.reading.row_files import BY_SEED, LATER_COLUMNS, ROW_COLUMNS, SEEDED
 from dgbench.reports.render.formats import active_markup, csv_text, inert, markdown_text
 
+if __name__ == "__main__":  # as a script, of which this folder's parent is no package
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.croissant import CROISSANT, Described, croissant_text
+
 MEASURES, LEADERBOARD, ABOUT = "measures.csv", "leaderboard.csv", "README.md"
 CHECKSUMMED = (ROWS, MEASURES, LEADERBOARD)
-FILES = (ENTRY_FILE, ABOUT, *CHECKSUMMED)  #: of every entry; nothing else lies in its folder
+FILES = (ENTRY_FILE, ABOUT, *CHECKSUMMED)  #: of every entry
+#: of an entry, written by ``index``; it follows from the others
+GENERATED = (CROISSANT,)
 INDEX_FILES = ("README.md", "LEADERBOARD.md", "all_measures.csv", "all_leaderboard.csv")
 BY_HAND = ("CONTRIBUTING.md",)  #: files of the archive that nothing generates
 LARGEST_ARCHIVE = 5_000_000  #: bytes
@@ -98,7 +106,8 @@ standard deviation over seeds. `python tools/results.py index` writes this file.
 dataset setting, computed by one version of dgbench from one version of the dataset's files: numbers
 of two tables are not to be compared. Which algorithms the seeds tell apart is said by `python
 report.py 'runs=[results]' split_by=code`. The same numbers, seed by seed:
-[all_measures.csv](all_measures.csv)."""
+[all_measures.csv](all_measures.csv). Verified: when this file was written, the numbers of the entry
+were computed again from its rows, and agreed; it does not say that somebody trained them again."""
 
 
 def _filled(value: str) -> str:
@@ -457,7 +466,7 @@ def check_entry(folder: Path) -> list[str]:
     """List everything that is wrong with one entry, one line each."""
     faults = [f"{name} is missing" for name in FILES if not (folder / name).exists()]
     for path in folder.iterdir():
-        if path.name not in FILES:
+        if path.name not in (*FILES, *GENERATED):
             faults.append(f"{path.name} is no file of an entry; remove it")
     try:
         if (folder / ABOUT).is_file() and not (folder / ABOUT).is_symlink():
@@ -473,7 +482,7 @@ def check_entry(folder: Path) -> list[str]:
             if run.status == DONE and run.lacking:
                 faults.append(f"run {run.identity['run']}: {run.unusable}")
         faults += _packed_faults(entry, read_lines(folder / ROWS))
-        faults += _number_faults(entry)
+        faults += number_faults(folder, _digest(entry))
     except (DgbenchError, OSError) as error:
         faults.append(str(error))
     return faults
@@ -556,6 +565,26 @@ def _hash_of(spec: Mapping[str, Any]) -> str:
     return digest(values | {part: digest(values[part]) for part in PARTS if part in values})
 
 
+@cache
+def number_faults(folder: Path, digest_of_files: str) -> tuple[str, ...]:
+    """List where an entry differs from what its rows give; computed once for the same bytes.
+
+    Args:
+        folder: of the entry.
+        digest_of_files: of :func:`_digest`.
+    """
+    del digest_of_files  # it is part of the key
+    return tuple(_number_faults(read_entry(folder)))
+
+
+def is_verified(entry: Entry) -> bool:
+    """Compute the numbers of an entry again; return whether they agree."""
+    try:
+        return not number_faults(entry.folder, _digest(entry))
+    except (DgbenchError, OSError):
+        return False
+
+
 def _number_faults(entry: Entry) -> Iterator[str]:
     """Check checksums, committed tables and the list of missing results against the rows."""
     for name in CHECKSUMMED:
@@ -628,7 +657,7 @@ def _archive_faults(results: Path, names: Sequence[str]) -> Iterator[str]:
             if entry.replaces and not (older and older.frozen):
                 yield f"{name} replaces {entry.replaces}, which is no entry that says frozen:"
         for path in stale_files(results):
-            yield f"{path.name} is stale; {WRITE} index`"
+            yield f"{path.relative_to(results)} is stale; {WRITE} index`"
     except (DgbenchError, OSError) as error:
         yield str(error)
 
@@ -665,7 +694,35 @@ def index_files(results: Path) -> dict[str, str]:
         _joined(entries, MEASURES),
         _joined(entries, LEADERBOARD),
     )
-    return dict(zip(INDEX_FILES, texts, strict=True))
+    described = {}
+    for entry in entries:
+        described[f"{entry.name}/{CROISSANT}"] = croissant_text(_described(entry))
+    return dict(zip(INDEX_FILES, texts, strict=True)) | described
+
+
+def _described(entry: Entry) -> Described:
+    """Collect what the Croissant file of an entry says."""
+    columns = {}
+    for name in (MEASURES, LEADERBOARD):
+        table = read_table(entry.folder / name)
+        columns[name] = {str(column): _is_numeric(table[column]) for column in table}
+    return Described(
+        entry.name,
+        entry.title,
+        " ".join(entry.notes.split()),
+        [person.model_dump() for person in entry.who],
+        str(entry.date),
+        entry.license,
+        list(entry.obtained),
+        {name: _sha256(entry.folder / name) for name in CHECKSUMMED},
+        columns,
+    )
+
+
+def _is_numeric(cells: pd.Series[Any]) -> bool:
+    """Return whether every filled cell of a column is a number, and there is one."""
+    filled = cells[cells != ""]
+    return bool(len(filled)) and bool(pd.to_numeric(filled, errors="coerce").notna().all())
 
 
 def _readable(folder: Path) -> Entry:
@@ -685,12 +742,13 @@ def _readable(folder: Path) -> Entry:
 
 
 def _overview(entries: Sequence[Entry]) -> Iterator[str]:
-    yield "| entry | what | who | date | runs | license | status | digest |"
-    yield "|---|---|---|---|---:|---|---|---|"
+    yield "| entry | what | who | date | runs | license | status | verified | digest |"
+    yield "|---|---|---|---|---:|---|---|---|---|"
     for entry in entries:
         status = "frozen" if entry.frozen else "current"
         runs, link = str(entry.recorded["runs"]), f"[{entry.name}]({entry.name}/README.md)"
-        cells = (entry.title, entry.authors, str(entry.date), runs, entry.license, status)
+        verified = _said(is_verified(entry))
+        cells = (entry.title, entry.authors, str(entry.date), runs, entry.license, status, verified)
         yield "| " + " | ".join([link, *map(markdown_text, cells), _digest(entry)]) + " |"
     newer = {entry.replaces: f" Replaced by {entry.name}." for entry in entries if entry.replaces}
     frozen = [entry for entry in entries if entry.frozen]
@@ -699,6 +757,10 @@ def _overview(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in frozen:
         reason = " ".join(entry.frozen.split()).rstrip(".")
         yield f"- {entry.name}: {inert(reason)}.{newer.get(entry.name, '')}"
+
+
+def _said(verified: bool) -> str:
+    return "yes" if verified else "no"
 
 
 def _digest(entry: Entry) -> str:
@@ -734,10 +796,12 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
                     f"{entry.name} and {holder} both hold run {run} of code {code}; freeze one"
                 )
         table = read_table(entry.folder / LEADERBOARD)
+        verified = _said(is_verified(entry))
         files = ("files of the dataset", "; ".join(entry.recorded["datasets"]))
         for line in table.to_dict("records"):
             setting = [(name, line[name]) for name in setting_keys(table) if line[name]]
-            groups[*setting, files].append({**line, "who": entry.authors, "entry": entry.name})
+            about = {"who": entry.authors, "entry": entry.name, "verified": verified}
+            groups[*setting, files].append({**line, **about})
     parts = [LEADERBOARD_TEXT if entries else f"{LEADERBOARD_TEXT}\n\nAll entries are frozen."]
     for setting, lines in groups.items():
         facts = dict(setting)
@@ -752,12 +816,13 @@ def _board_lines(lines: Sequence[Mapping[str, str]]) -> Iterator[str]:
         name for name in ("worst_gap", "average", "ideal") if any(line.get(name) for line in lines)
     ]
     titles = [f"{name.replace('_', '+')} (%)" for name in measures]
-    yield "| " + " | ".join(["algorithm", *titles, "seeds", "who", "entry"]) + " |"
-    yield "| --- |" + " ---: |" * (len(titles) + 1) + " --- | --- |"
+    yield "| " + " | ".join(["algorithm", *titles, "seeds", "who", "entry", "verified"]) + " |"
+    yield "| --- |" + " ---: |" * (len(titles) + 1) + " --- | --- | --- |"
     first = measures[0] if measures else "seeds"
     for line in sorted(lines, key=lambda line: float(line[first] or math.inf)):
         levels = [_level(line[name], line[f"{name}_std"]) for name in measures]
-        cells = [line["algorithm"], *levels, line["seeds"], line["who"], line["entry"]]
+        about = [line[name] for name in ("seeds", "who", "entry", "verified")]
+        cells = [line["algorithm"], *levels, *about]
         yield "| " + " | ".join(map(markdown_text, cells)) + " |"
 
 

@@ -14,6 +14,8 @@ from omegaconf import OmegaConf
 
 from dgbench.analysis.selection import (
     Last,
+    LooVal,
+    OodVal,
     Oracle,
     Records,
     RunKey,
@@ -22,6 +24,7 @@ from dgbench.analysis.selection import (
     describe,
     records_of,
 )
+from dgbench.errors import ConfigError
 
 CONF = Path(__file__).parents[2] / "conf" / "selection"
 
@@ -69,7 +72,7 @@ def test_train_val_first_on_ties() -> None:
     """Accuracies of (a, b): step 10 (.7, .9), step 20 (.9, .7), step 30 (.6, .8):
     means .8, .8, .7.
     """
-    assert chosen(TrainVal(), ROWS) == (10, pytest.approx(0.8))
+    assert chosen(TrainVal(), ROWS) == pytest.approx((10, 0.8))
     assert chosen(TrainVal(), list(reversed(ROWS)))[0] == 10
 
 
@@ -79,7 +82,7 @@ def test_train_val_is_unweighted() -> None:
     Step 1: (.9 + .1) / 2 = .5; step 2: (.5 + .6) / 2 = .55; pooled, step 1 would win.
     """
     rows = [row(1, "a", 10, seen=100), row(1, "b", 9), row(2, "a", 50, seen=100), row(2, "b", 4)]
-    assert chosen(TrainVal(), rows) == (2, pytest.approx(0.55))
+    assert chosen(TrainVal(), rows) == pytest.approx((2, 0.55))
 
 
 def test_train_val_skips_steps_that_lack_an_environment() -> None:
@@ -137,4 +140,57 @@ def test_every_file_makes_a_selection_of_its_name(file: Path) -> None:
 def test_nan_is_lowest_within_a_run() -> None:
     """Accuracies at steps 1, 2, 3: NaN, .5, .4."""
     rows = [row(1, "a", math.nan), row(2, "a", 5), row(3, "a", 6)]
-    assert chosen(TrainVal(), rows) == (2, pytest.approx(0.5))
+    assert chosen(TrainVal(), rows) == pytest.approx((2, 0.5))
+
+
+#: train_val: worst 0.5 at step 10, 0.7 at steps 20 and 30, mean 0.75, 0.7 and 0.7
+UNEVEN = [
+    row(10, "a", 0), row(10, "b", 5),
+    row(10, "c", 1, held_out=True), row(10, "d", 9, held_out=True),
+    row(20, "a", 3), row(20, "b", 3),
+    row(20, "c", 4, held_out=True), row(20, "d", 5, held_out=True),
+    row(30, "a", 3), row(30, "b", 3),
+    row(30, "c", 2, held_out=True), row(30, "d", 3, held_out=True),
+]  # fmt: skip
+
+
+def test_the_worst_environment_in_place_of_the_mean() -> None:
+    """By hand: the step with the highest lowest accuracy, the first on ties; NaN is lowest."""
+    assert chosen(TrainVal(), UNEVEN) == pytest.approx((10, 0.75))
+    assert chosen(TrainVal(criterion="worst_environment"), UNEVEN) == pytest.approx((20, 0.7))
+    assert chosen(Oracle(), UNEVEN) == pytest.approx((30, 0.75))
+    assert chosen(Oracle(criterion="worst_environment"), UNEVEN) == pytest.approx((30, 0.7))
+    two = ["c", "d"]
+    assert chosen(OodVal(two), UNEVEN) == pytest.approx((30, 0.75))
+    assert chosen(OodVal(two, criterion="worst_environment"), UNEVEN) == pytest.approx((30, 0.7))
+    blank = [*UNEVEN[4:], row(10, "a", 0), row(10, "b", math.nan)]
+    assert chosen(TrainVal(criterion="worst_environment"), blank)[0] == 20
+
+
+def test_the_worst_of_runs_that_judge() -> None:
+    """A run is judged by those that hold out a or b as well: 0.9 and 0.3, then 0.5 and 0.6."""
+    names = ["run", "step", "env", "subset", "env_held_out", "seen", "wrong"]
+    lines = []
+    for step, (wrong_a, wrong_b) in {10: (1, 7), 20: (5, 4)}.items():
+        lines.append({"run": 0, **row(step, "c", 5, "test", True)})
+        lines.append({"run": 1, **row(step, "a", wrong_a, "test", True)})
+        lines.append({"run": 2, **row(step, "b", wrong_b, "test", True)})
+    given = ("a", "b", "c")
+    held_out = ({"c"}, {"a", "c"}, {"b", "c"})
+    keys = [RunKey("", given, frozenset(names)) for names in held_out]
+    content = records_of(pd.DataFrame(lines, columns=names), keys)
+    average = LooVal().choose(content)
+    worst = LooVal(criterion="worst_environment").choose(content)
+    assert (average.steps[0], average.accuracy[0]) == pytest.approx((10, 0.6))
+    assert (worst.steps[0], worst.accuracy[0]) == pytest.approx((20, 0.5))
+
+
+def test_the_criterion_stands_in_the_title_and_an_unknown_one_is_refused() -> None:
+    worst = TrainVal(criterion="worst_environment")
+    assert describe(worst) == "selection: training-domain validation, worst environment"
+    assert describe(TrainVal()) == "selection: training-domain validation"
+    assert (TrainVal().rule, worst.rule) == ("train_val", "train_val (worst_environment)")
+    for unknown in ("worst_group", "balanced", None):
+        with pytest.raises(ConfigError, match=f"selection.criterion={unknown} is unknown") as fault:
+            TrainVal(criterion=unknown)  # type: ignore[arg-type]
+        assert "\n" not in str(fault.value)

@@ -19,28 +19,37 @@ from dgbench.networks.timm_networks import TimmFeaturizer
 from dgbench.networks.weights import INSTALL, PretrainedWeights, local_file
 
 ARCH = "tf_efficientnet_lite0"
+#: size of the network -> identity of its weights, and side of the images that they were trained on
+SIZES = {
+    "tf_efficientnet_lite0": ("supervised_package:579344248a93", 224),
+    "tf_efficientnet_lite1": ("supervised_package:77cc7160d37b", 240),
+    "tf_efficientnet_lite2": ("supervised_package:9656183eaeaf", 260),
+}
 PUBLISHED: dict[str, Any] = yaml.safe_load((CONF / "init" / "supervised.yaml").read_text())[
     "published"
 ]
-URL = PUBLISHED[ARCH]["package"]["url"]
 
 
-def weights(folder: Path) -> PretrainedWeights:
+def weights(folder: Path, arch: str = ARCH) -> PretrainedWeights:
     return PretrainedWeights(
-        arch=ARCH, name="supervised", published=PUBLISHED, cache_dir=str(folder)
+        arch=arch, name="supervised", published=PUBLISHED, cache_dir=str(folder)
     )
 
 
-@pytest.mark.skipif(local_file(URL, Path()) is None, reason=INSTALL)
-def test_the_network_computes_what_timm_computes_with_these_weights(tmp_path: Path) -> None:
-    """All 247 tensors, the classifier's too,
-    go into timm's own network in the order of the file.
-    """
-    initial = weights(tmp_path)
-    featurizer = TimmFeaturizer((3, 64, 64), arch=ARCH)
+@pytest.mark.parametrize("arch", SIZES)
+def test_the_network_computes_what_timm_computes_with_these_weights(
+    arch: str, tmp_path: Path
+) -> None:
+    """Every tensor of a file, the classifier's too, goes into timm's network in its order."""
+    url = PUBLISHED[arch]["package"]["url"]
+    file = local_file(url, tmp_path)
+    if file is None:
+        pytest.skip(INSTALL)
+    initial = weights(tmp_path, arch)
+    featurizer = TimmFeaturizer((3, 64, 64), arch=arch)
     initial.load(featurizer)
-    reference = timm.create_model(ARCH)
-    tensors = torch.load(str(local_file(URL, tmp_path)), map_location="cpu", weights_only=True)
+    reference = timm.create_model(arch)
+    tensors = torch.load(str(file), map_location="cpu", weights_only=True)
     reference.load_state_dict(dict(zip(reference.state_dict(), tensors.values(), strict=True)))
     images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -48,7 +57,7 @@ def test_the_network_computes_what_timm_computes_with_these_weights(tmp_path: Pa
             reference.forward_features(images), pre_logits=True
         )
         assert torch.equal(featurizer.eval()(images), expected)
-    assert initial.identity == "supervised_package:579344248a93"
+    assert (initial.identity, initial.images.input_size) == SIZES[arch]
     assert initial.images.mean == (0.5, 0.5, 0.5)
     assert initial.to_fetch() is None
 

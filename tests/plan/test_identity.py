@@ -89,6 +89,7 @@ VALID: dict[str, Any] = {
     "dataset.min_images": 3,
     "trainer.environments_per_step": 1,
     "trainer.small_environments": "repeat",
+    "trainer.sampling": "class_balanced",
     "dataset.on_bad_image": lambda old: "skip" if old == "fail" else "fail",
     "dataset.augment": lambda old: "nico" if old != "nico" else "domainbed",
     "dataset.store": "file",
@@ -398,7 +399,7 @@ FILES = [
     )
 ]
 OF_TODAY = ("resnet50_pretrained", "convnext_b", "deit_s16", "efficientnet_b0",
-    "efficientnet_lite0",
+    "efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2",
             "regnety_16gf", "vit_b16_clip", "vit_b16_siglip", "vit_b14_dinov2",
             "vit_b16_dinov3")  # fmt: skip
 #: what a file needs beside it

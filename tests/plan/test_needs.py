@@ -184,6 +184,7 @@ TYPED: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "trainer.gradient_clip": ("trainer.gradient_clip=1", ("trainer.steps=0",), ()),
     "trainer.accumulate": ("trainer.accumulate=2", ("trainer.steps=0",), ()),
     "trainer.environments_per_step": ("trainer.environments_per_step=1", ("trainer.steps=0",), ()),
+    "trainer.sampling": ("trainer.sampling=class_balanced", ("trainer.steps=0",), ()),
     "trainer.log_every": ("trainer.log_every=5", (), ("logger=csv",)),
     "trainer.matmul": ("trainer.matmul=high", ("trainer.precision=64-true",), ()),
     "averaging.rule.batchnorm_batches": (

@@ -124,6 +124,22 @@ def test_principal_components_are_those_of_the_covariance() -> None:
     assert two_dimensions(np.ones((3, 1)), "pca")[0].shape == (3, 2)
 
 
+@pytest.mark.thorough
+def test_tsne_keeps_neighbors_together_and_is_drawn_alike_again() -> None:
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], 20)
+    features = rng.normal(size=(40, 5)) + 20 * group[:, None]
+    places, how = two_dimensions(features, "tsne")
+    assert places.shape == (40, 2)
+    assert how.startswith("t-SNE of perplexity 13")
+    assert separability(places.astype(np.float64), group, group)["class"] == 1.0
+    assert np.array_equal(places, two_dimensions(features, "tsne")[0])
+    same, _ = two_dimensions(np.ones((4, 1)), "tsne")
+    assert np.isfinite(same).all()
+    with pytest.raises(ConfigError, match=r"report\.map=tsne needs 4 images or more"):
+        two_dimensions(features[:3], "tsne")
+
+
 def test_neighbors_worked_out_by_hand() -> None:
     """On a line at 0, 1, 10, 11, 20: the neighbor of each is 1, 0, 11, 10, 11."""
     found = separability(
@@ -142,7 +158,7 @@ def test_neighbors_worked_out_by_hand() -> None:
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"map": "tsne"}, "report.map=tsne.*unknown.*pca or umap"),
+        ({"map": "mds"}, "report.map=mds is unknown; choose pca, tsne, umap"),
         ({"runs": 0}, "report.runs=0.*integer >= 1"),
     ],
 )

@@ -209,16 +209,16 @@ def test_a_bar_below_zero_is_refused() -> None:
 
 
 def test_lines_are_chosen_by_what_a_column_holds() -> None:
-    """As TableShift writes both: in and out of distribution."""
-    inside = long_frame(accuracy=0.9, in_distribution=True)
-    outside = long_frame(accuracy=0.7, in_distribution=False)
-    frame = pd.concat([inside, outside], ignore_index=True)
-    with refused(r"line 13.*line 1 .*another value.*differ in in_distribution", RecordError):
+    """As a file of two versions of a test set, whose column no name tells."""
+    plain = long_frame(accuracy=0.9, corrected_labels=False)
+    corrected = long_frame(accuracy=0.7, corrected_labels=True)
+    frame = pd.concat([plain, corrected], ignore_index=True)
+    with refused(r"line 13.*line 1 .*another value.*differ in corrected_labels", RecordError):
         read_table(frame)
-    collection = read_table(frame, where={"in_distribution": False})
+    collection = read_table(frame, where={"corrected_labels": True})
     assert set(collection.rows["accuracy"]) == {0.7}
-    assert "12 of 24 lines, where in_distribution is not false" in said(collection)
+    assert "12 of 24 lines, where corrected_labels is not true" in said(collection)
     with refused("import.where=.*holds false, true"):
-        read_table(frame, where={"in_distribution": "maybe"})
+        read_table(frame, where={"corrected_labels": "maybe"})
     with refused("import.where=.*no column"):
         read_table(frame, where={"nothing": 1})

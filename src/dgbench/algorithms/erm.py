@@ -12,5 +12,7 @@ class ERM(Algorithm):
     L = CE(f(X), Y), the mean over the N rows: an environment with more images weighs more.
     """
 
+    pools = True
+
     def objective(self, s: Step) -> Outcome:
         return Outcome(s.risk(s.logits()))

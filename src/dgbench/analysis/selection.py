@@ -27,9 +27,20 @@ from dgbench.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
+#: what several environments' accuracies become, key ``selection.criterion``
+AVERAGE = "average"
+WORST_ENVIRONMENT = "worst_environment"
+CRITERIA = {
+    AVERAGE: "",  # words added to a title
+    WORST_ENVIRONMENT: "worst environment",
+}
+
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
+
+EACH = "each"  #: methods of adaptation have lines of their own
+CHOSEN = "chosen"  #: one of them, or none, is chosen
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,19 @@ class RunKey:
     draw: int = 0  #: number of the hyperparameter draw
     #: draws are chosen within a protocol, while runs judge one another across them
     protocol: str = ""
+    #: how it adapts to test images, in words; empty if it does not
+    adaptation: str = ""
+
+    @property
+    def candidate(self) -> tuple[int, str]:
+        """Draw and adaptation, by which runs of one search differ."""
+        return self.draw, self.adaptation
+
+    @property
+    def candidate_text(self) -> str:
+        """Name it: ``draw 3``, ``draw 0 with adaptation=tent, lr=0.001``."""
+        draw = f"draw {self.draw}"
+        return f"{draw} with {self.adaptation}" if self.adaptation else draw
 
 
 @dataclass(frozen=True)
@@ -133,7 +157,12 @@ class Choices:
 
 
 def scores(
-    run: Ints, step: Ints, value: Floats, needed: Ints, weight: Floats | None = None
+    run: Ints,
+    step: Ints,
+    value: Floats,
+    needed: Ints,
+    weight: Floats | None = None,
+    criterion: str = AVERAGE,
 ) -> Scores:
     """Average the values of each (run, step), dropping steps with fewer values than the run needs.
 
@@ -141,6 +170,7 @@ def scores(
         run, step, value: one entry per row.
         needed: number of values that a step of each run must have.
         weight: weights of the mean; equal ones by default.
+        criterion: ``average``, or ``worst_environment`` for the smallest value, NaN if one is.
     """
     if not len(run):
         empty = np.zeros(0, dtype=np.int64)
@@ -156,7 +186,9 @@ def scores(
     first = np.r_[True, key[1:] != key[:-1]]
     group = np.cumsum(first) - 1
     count = np.bincount(group)
-    if weight is None:
+    if criterion == WORST_ENVIRONMENT:
+        mean = np.minimum.reduceat(value, np.flatnonzero(first))
+    elif weight is None:
         mean = np.bincount(group, weights=value) / count
     else:
         mean = np.bincount(group, weights=value * weight) / np.bincount(group, weights=weight)
@@ -184,8 +216,14 @@ def first_best(accuracies: Scores, runs: int) -> tuple[Ints, Floats]:
     return steps, best
 
 
+@dataclass(frozen=True, kw_only=True)
 class Selection:
     """Chooses a step of each run, and tells its validation accuracy.
+
+    Args:
+        adaptation: what a model may do with the images that it is tested on: ``each`` keeps its
+            methods apart and chooses their hyperparameters, ``chosen`` chooses the method as well,
+            or none.
 
     Attributes:
         name: in ``conf/selection``.
@@ -203,10 +241,29 @@ class Selection:
     chooses_draws: ClassVar[bool] = True
     needs_other_runs: ClassVar[bool] = False
 
+    adaptation: str = EACH
+
+    def __post_init__(self) -> None:
+        if self.adaptation not in (EACH, CHOSEN):
+            raise ConfigError(
+                f"selection.adaptation={self.adaptation} is unknown; choose {EACH} or {CHOSEN}"
+            )
+        if self.adaptation == CHOSEN and not self.chooses_draws:
+            raise ConfigError(
+                f"selection.adaptation={CHOSEN} needs an accuracy to choose by, which "
+                f"selection={self.name} does not look at; choose selection=train_val"
+            )
+
     @property
     def title(self) -> str:
         """What a table's title tells."""
         raise NotImplementedError
+
+    @property
+    def rule(self) -> str:
+        """Its name, with the criterion if that is not the average."""
+        criterion = getattr(self, "criterion", AVERAGE)
+        return self.name if criterion == AVERAGE else f"{self.name} ({criterion})"
 
     @property
     def validation_environments(self) -> tuple[str, ...]:
@@ -215,6 +272,36 @@ class Selection:
 
     def choose(self, records: Records) -> Choices:
         """Choose a step for every run; one for which that is impossible gets the reason."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class OfEnvironments(Selection):
+    """Base class of methods that judge a step by its accuracies in several environments.
+
+    Raises:
+        ConfigError: an unknown criterion.
+    """
+
+    #: ``average``, or ``worst_environment``: the lowest accuracy of an environment
+    criterion: str = field(default=AVERAGE, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.criterion not in CRITERIA:
+            raise ConfigError(
+                f"selection.criterion={self.criterion} is unknown; choose {' or '.join(CRITERIA)} "
+                "(rows hold one error per environment, none per class or group)"
+            )
+
+    @property
+    def title(self) -> str:
+        words = CRITERIA[self.criterion]
+        return f"{self.base_title}, {words}" if words else self.base_title
+
+    @property
+    def base_title(self) -> str:
+        """What a table's title tells of the method, whatever its criterion."""
         raise NotImplementedError
 
 
@@ -234,9 +321,12 @@ def describe(selection: Selection) -> str:
 
     One that looks at test environments is marked as an oracle here, once.
     """
+    title = selection.title
+    if selection.adaptation == CHOSEN:
+        title += ", of the adaptation as well"
     if selection.uses_test_environments:
-        return f"ORACLE SELECTION: {selection.title}"
-    return f"selection: {selection.title}"
+        return f"ORACLE SELECTION: {title}"
+    return f"selection: {title}"
 
 
 @dataclass(frozen=True)
@@ -258,22 +348,23 @@ class Last(Selection):
 
 
 @dataclass(frozen=True)
-class TrainVal(Selection):
+class TrainVal(OfEnvironments):
     """Training-domain validation: the step with the highest mean accuracy on training ``val``.
 
-    The mean over the training environments is unweighted; the first step wins a tie, NaN is lowest.
+    The mean over the training environments is unweighted (``criterion=worst_environment`` takes the
+    lowest); the first step wins a tie, NaN is lowest.
     A step that lacks the ``val`` row of a training environment is not considered.
     """
 
     name: ClassVar[str] = "train_val"
-    title: ClassVar[str] = "training-domain validation"
+    base_title: ClassVar[str] = "training-domain validation"
 
     def choose(self, records: Records) -> Choices:
-        return best_by_training_val(records, pooled=False)
+        return best_by_training_val(records, pooled=False, criterion=self.criterion)
 
 
 @dataclass(frozen=True)
-class Oracle(Selection):
+class Oracle(OfEnvironments):
     """Test-domain validation: the last step, judged by the mean accuracy on held-out ``val``.
 
     As in DomainBed there is no early stopping, so the step is that of :class:`Last`; the accuracy
@@ -282,7 +373,7 @@ class Oracle(Selection):
     """
 
     name: ClassVar[str] = "oracle"
-    title: ClassVar[str] = "test-domain validation, last step"
+    base_title: ClassVar[str] = "test-domain validation, last step"
     uses_test_environments: ClassVar[bool] = True
 
     def choose(self, records: Records) -> Choices:
@@ -294,7 +385,11 @@ class Oracle(Selection):
         needed = records.environments_of(judging)
         at_end = judging & (records.step == steps[records.run])
         accuracies = scores(
-            records.run[at_end], records.step[at_end], records.accuracy[at_end], needed
+            records.run[at_end],
+            records.step[at_end],
+            records.accuracy[at_end],
+            needed,
+            criterion=self.criterion,
         )
         judged = np.zeros(len(steps), dtype=bool)
         judged[accuracies.run] = True
@@ -309,18 +404,19 @@ class Oracle(Selection):
         return Choices(steps, accuracy, judged, reasons)
 
 
-def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
+def best_by_training_val(records: Records, *, pooled: bool, criterion: str = AVERAGE) -> Choices:
     """Choose the first step with the highest accuracy over the training environments' ``val``.
 
     Args:
         records: rows of the runs.
         pooled: weigh every image equally instead of every environment.
+        criterion: as in :func:`scores`.
     """
     rows = records.of_subset("val") & ~records.held_out
     needed = records.environments_of(rows)
     weight = records.seen[rows] if pooled else None
     accuracies = scores(
-        records.run[rows], records.step[rows], records.accuracy[rows], needed, weight
+        records.run[rows], records.step[rows], records.accuracy[rows], needed, weight, criterion
     )
     steps, accuracy = first_best(accuracies, len(records.keys))
     reasons = {}
@@ -337,7 +433,7 @@ def _no_rows(steps: Ints) -> dict[int, str]:
 
 
 @dataclass(frozen=True)
-class LooVal(Selection):
+class LooVal(OfEnvironments):
     """Leave-one-domain-out cross-validation: DomainBed's, for any number of held-out environments.
 
     A run that holds out the set H is judged at a step by the mean, over every other given
@@ -348,7 +444,7 @@ class LooVal(Selection):
 
     name: ClassVar[str] = "loo_val"
     needs_other_runs: ClassVar[bool] = True
-    title: ClassVar[str] = "leave-one-domain-out cross-validation"
+    base_title: ClassVar[str] = "leave-one-domain-out cross-validation"
 
     def choose(self, records: Records) -> Choices:
         judges = _judges(records)
@@ -368,13 +464,19 @@ class LooVal(Selection):
         rows = rows[order]
         judged = judged[order]
         accuracy_there = records.accuracy[rows]
-        accuracies = scores(judged, records.step[rows], accuracy_there, np.maximum(needed, 1))
+        accuracies = scores(
+            judged,
+            records.step[rows],
+            accuracy_there,
+            np.maximum(needed, 1),
+            criterion=self.criterion,
+        )
         steps, accuracy = first_best(accuracies, len(records.keys))
         return Choices(steps, accuracy, steps >= 0, _absent(records, judges, steps))
 
 
 @dataclass(frozen=True)
-class OodVal(Selection):
+class OodVal(OfEnvironments):
     """OoD validation (OoD-Bench): the step that is best on the ``val`` rows of named environments.
 
     They are held out of training like a test environment, and no accuracy is reported on them.
@@ -384,6 +486,7 @@ class OodVal(Selection):
     name: ClassVar[str] = "ood_val"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         environments = self.environments
         is_list = isinstance(environments, Sequence) and not isinstance(environments, str)
         if not environments or not is_list:
@@ -399,7 +502,7 @@ class OodVal(Selection):
             )
 
     @property
-    def title(self) -> str:
+    def base_title(self) -> str:
         return f"OoD validation on {', '.join(self.validation_environments)}"
 
     @property
@@ -411,7 +514,13 @@ class OodVal(Selection):
         codes = [records.environments.index(e) for e in names if e in records.environments]
         rows = records.of_subset("val") & records.held_out & np.isin(records.env, codes)
         needed = np.full(len(records.keys), len(set(names)), dtype=np.int64)
-        accuracies = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed)
+        accuracies = scores(
+            records.run[rows],
+            records.step[rows],
+            records.accuracy[rows],
+            needed,
+            criterion=self.criterion,
+        )
         steps, accuracy = first_best(accuracies, len(records.keys))
         reason = f"no val rows of {', '.join(names)} held out; train a run that holds it out"
         reasons = {int(run): reason for run in np.flatnonzero(steps < 0)}
@@ -453,7 +562,7 @@ def _judges(records: Records) -> Ints:
 
 
 def _place(key: RunKey, held_out: frozenset[str]) -> tuple[object, ...]:
-    return key.group, held_out, key.seed, key.draw
+    return key.group, held_out, key.seed, key.candidate
 
 
 def _absent(records: Records, judges: Ints, chosen: Ints) -> dict[int, str]:
@@ -492,11 +601,13 @@ class UncountedRuns:
 def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection) -> UncountedRuns:
     """Choose the draw with the best validation accuracy in each search and seed.
 
-    A search is a group, a protocol and held-out environments.
+    A search is a group, a protocol and held-out environments. Beside draws it has what its models
+    adapt by.
 
     Ties go to the largest draw (DomainBed sorts ascending and reverses), NaN is lowest. With
     ``one_search`` the draw chosen with the smallest seed that ran several counts for all seeds, and
-    ties go to the smallest draw. Runs without a step do not take part.
+    ties go to the smallest draw; then to a model that does not adapt, and to the first adaptation
+    in the alphabet. Runs without a step do not take part.
     """
     searches: dict[Search, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for run, key in enumerate(keys):
@@ -504,22 +615,24 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
             searches[key.group, key.protocol, key.held_out][key.seed].append(run)
     uncounted = UncountedRuns()
     for seeds in searches.values():
-        kept_draw: int | None = None
+        first_choice: RunKey | None = None
         # the smallest seed that ran several draws comes first
         for seed in sorted(seeds, key=lambda seed: (len(seeds[seed]) < 2, seed)):
             runs = seeds[seed]
-            if kept_draw is not None:
-                losers = [run for run in runs if keys[run].draw != kept_draw]
-                reason = f"draw {kept_draw} was chosen with another seed"
+            if first_choice is not None:
+                losers = [run for run in runs if keys[run].candidate != first_choice.candidate]
+                reason = f"{first_choice.candidate_text} was chosen with another seed"
                 uncounted.lost.update(dict.fromkeys(losers, reason))
             elif len(runs) > 1 and not all(choices.judged[run] for run in runs):
                 reason = f"selection={selection.name} cannot choose among {len(runs)} draws here"
                 uncounted.stuck.update(dict.fromkeys(runs, reason))
             elif len(runs) > 1:
-                winner = max(runs, key=lambda run: _worth(run, keys, choices, selection))
-                kept_draw = keys[winner].draw if selection.one_search else None
+                # of equals the first in the alphabet, and before all what does not adapt
+                in_order = sorted(runs, key=lambda run: keys[run].adaptation)
+                winner = max(in_order, key=lambda run: _worth(run, keys, choices, selection))
+                first_choice = keys[winner] if selection.one_search else None
                 losers = [run for run in runs if run != winner]
-                reason = f"draw {keys[winner].draw} was chosen"
+                reason = f"{keys[winner].candidate_text} was chosen"
                 uncounted.lost.update(dict.fromkeys(losers, reason))
     return uncounted
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -29,10 +29,12 @@ class AveragedScores(pl.Callback):
 
     Args:
         rule: what is averaged.
+        constant: names of parameters that never change, of which no average is kept.
     """
 
-    def __init__(self, rule: AveragingRule) -> None:
+    def __init__(self, rule: AveragingRule, constant: Collection[str] = ()) -> None:
         self.rule = rule
+        self._constant = constant
         self._restored: dict[str, Any] | None = None
         self._live: dict[str, Tensor] = {}
         self._hook: Callable[[int], None] | None = None
@@ -59,7 +61,10 @@ class AveragedScores(pl.Callback):
             pl_module.after_step.remove(self._hook)
 
     def _after_step(self, module: Any, step: int, batch: EnvBatch) -> None:
-        self.rule.update(step, dict(module.named_parameters()), _buffers(module))
+        parameters = dict(module.named_parameters())
+        for name in self._constant:
+            del parameters[name]
+        self.rule.update(step, parameters, _buffers(module))
         if getattr(self.rule, "renews", False):
             module.move_statistics(self.rule.result(), step, batch)
 

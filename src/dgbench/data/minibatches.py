@@ -32,6 +32,10 @@ CHUNK_BYTES = (8 * 2**20, 256 * 2**20)
 CHUNK_STEPS = 32
 #: bytes of the images evaluated at once, whatever eval_batch_size: 111 images of 224 x 224 pixels
 SCORE_BYTES = 64 * 2**20
+#: how the images of a minibatch are drawn, key ``trainer.sampling``
+UNIFORM = "uniform"
+CLASS_BALANCED = "class_balanced"
+POOLED = "pooled"
 
 
 class RunOrder:
@@ -45,6 +49,10 @@ class RunOrder:
         environments_per_step: environments that each step draws, without repetition and each as
             likely; None is all.
         repeats: a minibatch may be larger than an environment.
+        sampling: ``uniform`` draws every image of an environment as likely; ``class_balanced``
+            every class of an environment as likely, and then each of its images (DomainBed);
+            ``pooled`` draws all images of a step from those of all environments together, each as
+            likely, whatever its environment (WILDS' ERM).
 
     Raises:
         ConfigError: a minibatch is larger than an environment.
@@ -58,6 +66,7 @@ class RunOrder:
         seed: int,
         environments_per_step: int | None = None,
         repeats: bool = False,
+        sampling: str = UNIFORM,
     ) -> None:
         self.environments = environments
         self.training = list(training)
@@ -72,6 +81,11 @@ class RunOrder:
         if not repeats and batch_size > min(images.values(), default=batch_size):
             raise ConfigError(batch_refusal(batch_size, images))
         self.environments_per_step = environments_per_step
+        self._pooled = sampling == POOLED
+        self._chances: list[np.ndarray | None] = [None] * len(self._subsets)
+        if sampling == CLASS_BALANCED:
+            labels = environments.catalog.labels
+            self._chances = [balanced_chances(labels[subset]) for subset in self._subsets]
         self._block: tuple[int, np.ndarray] | None = None
         self._noise_block: tuple[int, dict[str, np.ndarray]] | None = None
 
@@ -85,14 +99,37 @@ class RunOrder:
             return np.concatenate([self._drawn_images(number, step) for number in self.drawn(step)])
         block, offset = divmod(step, ORDER_BLOCK)
         if self._block is None or self._block[0] != block:
-            size = (ORDER_BLOCK, self.batch_size)
-            drawn = []
-            for env, subset in zip(self.training, self._subsets, strict=True):
-                rng = np.random.default_rng(derive(self.order_seed, env, block))
-                drawn.append(subset[rng.integers(len(subset), size=size)])
-            self._block = (block, np.concatenate(drawn, axis=1))
+            drawn = self._pooled_block(block) if self._pooled else self._drawn_block(block)
+            self._block = (block, drawn)
         positions: np.ndarray = self._block[1][offset]
         return positions
+
+    def _drawn_block(self, block: int) -> np.ndarray:
+        """Draw the (steps, N) positions of a block of steps, each environment by its own stream."""
+        drawn = []
+        for number, env in enumerate(self.training):
+            rng = np.random.default_rng(derive(self.order_seed, env, block))
+            drawn.append(self._images_of(number, rng, (ORDER_BLOCK, self.batch_size)))
+        return np.concatenate(drawn, axis=1)
+
+    def _pooled_block(self, block: int) -> np.ndarray:
+        """Draw the (steps, N) positions of a block of steps from all environments together."""
+        pool = np.concatenate(self._subsets)
+        rng = np.random.default_rng(derive(self.order_seed, POOLED, block))
+        size = (ORDER_BLOCK, self.batch_size * len(self.training))
+        positions: np.ndarray = pool[rng.integers(len(pool), size=size)]
+        return positions
+
+    def _images_of(
+        self, number: int, rng: np.random.Generator, size: int | tuple[int, ...]
+    ) -> np.ndarray:
+        """Draw positions of an environment with replacement, an array of this size."""
+        subset = self._subsets[number]
+        chances = self._chances[number]
+        if chances is None:
+            positions: np.ndarray = subset[rng.integers(len(subset), size=size)]
+            return positions
+        return rng.choice(subset, size=size, p=chances)
 
     @property
     def minibatches(self) -> int:
@@ -106,9 +143,8 @@ class RunOrder:
 
     def _drawn_images(self, number: int, step: int) -> np.ndarray:
         """Draw the (B,) positions of one environment at a step that has drawn it."""
-        subset = self._subsets[number]
         rng = np.random.default_rng(derive(self.order_seed, self.training[number], "step", step))
-        return subset[rng.integers(len(subset), size=self.batch_size)]
+        return self._images_of(number, rng, self.batch_size)
 
     def _drawn_noise(self, step: int) -> dict[str, np.ndarray]:
         """Draw the random numbers that augment a step that has drawn its environments."""
@@ -152,6 +188,20 @@ class RunOrder:
         return {name: values[offset] for name, values in self._noise_block[1].items()}
 
 
+def balanced_chances(labels: np.ndarray) -> np.ndarray:
+    """Compute the (n,) chances of images by which each class that occurs is as likely.
+
+    That of an image is 1 / (images of its class x number of classes), as in DomainBed's
+    ``make_weights_for_balanced_classes``.
+
+    Args:
+        labels: (n,) classes of the images.
+    """
+    classes, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    chances: np.ndarray = 1.0 / (counts[places] * len(classes))
+    return chances
+
+
 def _concatenated(noises: Sequence[Mapping[str, np.ndarray]], axis: int = 0) -> Noise:
     """Join random numbers of the same names along an axis."""
     joined = {}
@@ -179,7 +229,7 @@ class EnvironmentData(pl.LightningDataModule):
         group_size: images whose predictions depend on one another; they are evaluated in an order
             that has nothing to do with their labels, in batches of whole groups. 0: each image by
             itself.
-        environments_per_step, repeats: see :class:`RunOrder`.
+        environments_per_step, repeats, sampling: see :class:`RunOrder`.
 
     Attributes:
         runs: the order of each run.
@@ -202,6 +252,7 @@ class EnvironmentData(pl.LightningDataModule):
         group_size: int = 0,
         environments_per_step: int | None = None,
         repeats: bool = False,
+        sampling: str = UNIFORM,
     ) -> None:
         super().__init__()
         self.environments = environments
@@ -212,7 +263,9 @@ class EnvironmentData(pl.LightningDataModule):
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
         self.group_size = group_size
-        order = RunOrder(environments, training, batch_size, seed, environments_per_step, repeats)
+        order = RunOrder(
+            environments, training, batch_size, seed, environments_per_step, repeats, sampling
+        )
         self.runs = [order]
         self.stacked = False
         # whether an eval set is evaluated, asked at its turn

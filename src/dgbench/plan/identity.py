@@ -98,6 +98,7 @@ YOUNGER: Mapping[str, Any] = {
     "dataset.min_images": 0,
     "trainer.environments_per_step": None,
     "trainer.small_environments": "refuse",
+    "trainer.sampling": "uniform",
 }
 
 #: groups in which a user may name code of their own; its text counts, also where the rest of a

@@ -218,7 +218,13 @@ OF_TRAINING: Mapping[str, Need] = {
     "algorithm.search": Need(draws, _DRAWS),
     **{
         f"trainer.{key}": Need(where("trainer.steps"), _NOT_TRAINED, misleads=False)
-        for key in ("schedule", "gradient_clip", "accumulate", "environments_per_step")
+        for key in (
+            "schedule",
+            "gradient_clip",
+            "accumulate",
+            "environments_per_step",
+            "sampling",
+        )
     },
     "trainer.log_every": Need(
         _is_logged,

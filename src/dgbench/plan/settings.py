@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from annotated_types import Predicate
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from omegaconf import OmegaConf
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dgbench.errors import ConfigError
 from dgbench.records.predictions import need_pyarrow
@@ -57,6 +58,12 @@ Patterns = Annotated[
     list[NonBlank], Refusal("is no list of patterns", 'give one, e.g. ["fc.*"], or []')
 ]
 
+
+def _plain_list(value: Any) -> Any:
+    """Convert OmegaConf's sequence, in which Hydra hands over a list; return else as it is."""
+    return list(value) if OmegaConf.is_list(value) else value
+
+
 _ONE_OR_NULL = Refusal("is not an integer >= 1", "give one, or null")
 
 
@@ -79,6 +86,7 @@ class TrainerSettings(Checked):
         AtLeast1 | None, Refusal("is not an integer >= 1", "give one, or null for all")
     ] = None
     small_environments: Literal["refuse", "repeat"] = "refuse"
+    sampling: Literal["uniform", "class_balanced", "pooled"] = "uniform"
     eval_every: Count1 = 500
     eval_subsets: Annotated[
         list[Literal["train", "val", "test"]],
@@ -106,6 +114,12 @@ class TrainerSettings(Checked):
             raise ConfigError(
                 f"trainer.eval_subsets={shown(self.eval_subsets)} must hold val and test; it may "
                 "add train"
+            )
+        if self.sampling == "pooled" and self.environments_per_step is not None:
+            raise ConfigError(
+                "trainer.sampling=pooled draws from all environments together, of which "
+                f"trainer.environments_per_step={self.environments_per_step} would choose some; "
+                "leave one of them out"
             )
         for key, alone in (("eval_test", "always"), ("predictions", "none")):
             value = getattr(self, key)
@@ -172,6 +186,7 @@ COUNTING = (
     "matmul",
     "environments_per_step",
     "small_environments",
+    "sampling",
 )
 RECORDED = {
     "schedule",
@@ -183,6 +198,7 @@ RECORDED = {
     "matmul",
     "environments_per_step",
     "small_environments",
+    "sampling",
 }
 
 
@@ -192,6 +208,16 @@ class TuningSettings(Checked):
     key = "tuning"
 
     name: FileName = "ft"
+    trains: Annotated[
+        Literal["everything", "lora", "bias", "norm"],
+        Refusal("is unknown", "choose everything, lora, bias or norm"),
+    ] = "everything"
+    rank: Annotated[AtLeast1, Refusal("is not an integer >= 1", "give one, e.g. 8")] = 8
+    alpha: Annotated[Positive, Refusal("is not a number > 0", "give one, e.g. the rank")] = 8.0
+    targets: Annotated[
+        Annotated[list[NonBlank], Field(min_length=1), BeforeValidator(_plain_list)] | None,
+        Refusal("is no list of names", 'give one, e.g. ["*attn.qkv"], or null'),
+    ] = None
     freeze_stages: Annotated[
         AtLeast0 | Literal["all"], Refusal("is no number of stages", "give 1, 2, ... or all")
     ] = 0

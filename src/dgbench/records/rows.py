@@ -25,6 +25,7 @@ PLAN_FILE = "planned.json"  #: in a job's folder: the run folders that it means 
 FEATURE_FILE = "features.npz"  #: of an evaluated run: features of some images
 #: backbone, initial weights and tuning of a model that dgbench did not train
 EVALUATED = "evaluated"
+NOT_ADAPTED = "none"  #: adaptation of a model that is tested as it was trained
 IDENTITY_FILE = "identity.json"  #: of what code, packages, machine and data a run is made
 
 SUBSETS = ("train", "val", "test")
@@ -76,7 +77,8 @@ class RunIdentity:
     init: Annotated[str, Role.NETWORK] = "random"  #: initial weights of the featurizer
     #: what the classifier starts from: ``random``, ``zero`` or ``zero_shot``
     head: Annotated[str, Role.NETWORK] = "random"
-    #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
+    #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages, ``lora``,
+    #: ``bias`` and ``norm`` with few trained parameters
     tuning: Annotated[str, Role.NETWORK] = "ft"
     #: of all networks together; None in rows older than the key
     n_parameters: Annotated[int | None, Role.FACT] = None
@@ -85,7 +87,7 @@ class RunIdentity:
     #: K of the dataset; None in rows older than the key
     n_classes: Annotated[int | None, Role.FACT] = None
     #: which random numbers the seed decides: ``all``, ``order``, ``weights``, ``inputs``,
-    #: ``nothing``
+    #: ``nothing``; ``stream``: the order of the images that a model adapts to
     seed_moves: Annotated[str, Role.NETWORK] = "all"
     protocol: Annotated[str, Role.PROTOCOL]  #: name of the protocol, e.g. ``loo``
     fold: Annotated[str, Role.FOLD]  #: ``0``, ``1``, ... or ``full``
@@ -97,6 +99,8 @@ class RunIdentity:
     seed: Annotated[int, Role.SEED]
     #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
     averaging: Annotated[str, Role.TRAINING] = "none"
+    #: what adapts the model to unlabeled test images, ``none``, ``bn``, ``tent``, ...
+    adaptation: Annotated[str, Role.TRAINING] = NOT_ADAPTED
     #: whether environments besides the given ones exist, as the ideal measure needs
     beyond: Annotated[bool, Role.FACT] = True
     #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
@@ -140,7 +144,7 @@ class Row:
     def to_json(self) -> str:
         """Format the row as one line, identity included, without the line end."""
         flat = asdict(self.identity)
-        for key in ("user_code", "seed_moves", "n_classes", "unlearnable"):
+        for key in ("user_code", "seed_moves", "n_classes", "unlearnable", "adaptation"):
             if flat[key] == DEFAULTS[key]:  # as in most runs
                 del flat[key]
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
@@ -280,7 +284,7 @@ def row_of(flat: dict[str, Any]) -> Row:
     return Row(identity=identity, held_out=flat["env_held_out"], **values)
 
 
-_CUT = b',"step":'  #: where a line passes from the identity to the rest
+CUT = b',"step":'  #: where a line passes from the identity to the rest
 _decode = json.JSONDecoder().decode
 
 
@@ -303,6 +307,22 @@ def lines_before(path: Path, step: int) -> Checksum:
     return Checksum() + b"".join(lines)
 
 
+def decode_together(objects: Sequence[bytes]) -> list[Any]:
+    """Decode JSON objects at once, which is much faster than one by one.
+
+    Returns:
+        a value for each, or nothing if some are none.
+    """
+    # a number between two objects, so that halves of lines never make a whole
+    try:
+        values = _decode(f"[{b',0,'.join(objects).decode()}]")
+    except (ValueError, RecursionError):
+        return []
+    if len(values) != 2 * len(objects) - 1 or any(values[1::2]):
+        return []
+    return list(values[::2])
+
+
 class RowParser:
     """Lines of one row file."""
 
@@ -313,7 +333,7 @@ class RowParser:
 
     def known(self, line: bytes) -> dict[str, Any] | None:
         """Return the identity of a line whose beginning was read before, or None."""
-        return self._heads.get(line[: line.rfind(_CUT)])
+        return self._heads.get(line[: line.rfind(CUT)])
 
     def values_of(self, lines: Sequence[bytes]) -> list[dict[str, Any] | None]:
         """Parse what several lines of one known identity have besides it, at once.
@@ -326,16 +346,9 @@ class RowParser:
         """
         if len(lines) < 2:
             return []
-        # a number between two objects, so that halves of lines never make a whole
-        joined = b",0,".join(b"{" + line[line.rfind(_CUT) + 1 :] for line in lines)
-        try:
-            parts = _decode(f"[{joined.decode()}]")
-        except (ValueError, RecursionError):
-            return []
-        if len(parts) != 2 * len(lines) - 1 or any(parts[1::2]):
-            return []
+        tails = [b"{" + line[line.rfind(CUT) + 1 :] for line in lines]
         sound: list[dict[str, Any] | None] = []
-        for values in parts[::2]:
+        for values in decode_together(tails):
             sound.append(values if self._is_sound(values) else None)
         return sound
 
@@ -371,7 +384,7 @@ class RowParser:
         Raises:
             RecordError: it is no row; why.
         """
-        cut = line.rfind(_CUT)
+        cut = line.rfind(CUT)
         identity = self._heads.get(line[:cut])
         if identity is not None:
             try:

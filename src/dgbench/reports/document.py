@@ -21,7 +21,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.measures import MeasureChoice, Measures, choose
 from dgbench.plan.needs import Need
 from dgbench.plan.settings import FileName, Name
-from dgbench.reports.labels import label_meant
+from dgbench.reports.labels import is_adapted, label_meant
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import ASSUMED, Problem
 from dgbench.reports.tables import Column, Table, on_page, table
@@ -54,6 +54,11 @@ FILE_ENDINGS = (".csv", ".htm", ".html", ".md", ".parquet", ".pdf", ".png", ".sv
 TARGET_ORACLE = (
     "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen "
     "performance."
+)
+
+ADAPTED_AT_TEST_TIME = (
+    "ADAPTED AT TEST TIME: models named (adaptation=...) saw unlabeled images of the environments "
+    "that they are tested in; all others did not."
 )
 
 
@@ -305,6 +310,8 @@ def warnings(
     sentences = [ORACLE] if selection.uses_test_environments else []
     if trained_on_tested:
         sentences.append(TARGET_ORACLE)
+    if any(is_adapted(run.identity) for run in collection.runs):
+        sentences.append(ADAPTED_AT_TEST_TIME)
     if not selection.chooses_draws and any(run.identity["draw"] for run in collection.runs):
         sentences.append(APART)
     return sentences

@@ -79,14 +79,7 @@ def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
         RecordError: a folder holds no run.
     """
     groups: dict[str, dict[str, tuple[Path, ModelRecord]]] = {}
-    folders: list[Path] = []
-    for model in models:
-        folders += _folders(model)
-    for folder in folders:
-        if not is_done(folder):
-            log.warning("%s is left out: %s", folder, read_status(folder) or "not started")
-            continue
-        record = ModelRecord.load(folder, trust)
+    for folder, record in finished_runs(models, trust):
         group = groups.setdefault(digest(_fixed(record)), {})
         group.setdefault(record.identity["run"], (folder, record))
     alone = [next(iter(group.values())) for group in groups.values() if len(group) == 1]
@@ -159,8 +152,7 @@ def averaged(
     """
 
     def member(folder: Path) -> LoadedModel:
-        kept_step = step or ("best" if (folder / "checkpoints" / "best.ckpt").exists() else "last")
-        return load_one(folder, kept_step, trust).to(device)
+        return load_kept(folder, step, trust).to(device)
 
     order = list(group)
     if kind == GREEDY:
@@ -196,6 +188,36 @@ def averaged(
     average = LoadedModel(carrier.run, _record(records, kind, run), steps)
     average.averaged = tuple(name for name, _ in members)
     return average.to(device)
+
+
+def load_kept(folder: Path, step: str | None, trust: bool) -> LoadedModel:
+    """Load the ``step`` weights of a run; None loads the best ones if it kept them, else the last.
+
+    Raises:
+        RecordError, WeightsError: as :func:`dgbench.load`.
+    """
+    best = folder / "checkpoints" / "best.ckpt"
+    kept_step = step or ("best" if best.exists() else "last")
+    return load_one(folder, kept_step, trust)
+
+
+def finished_runs(models: Sequence[Any], trust: bool) -> Siblings:
+    """List the finished runs in some folders; any other is left out with a warning.
+
+    Raises:
+        ConfigError: something is no folder.
+        RecordError: a folder holds no run.
+    """
+    folders: list[Path] = []
+    for model in models:
+        folders += _folders(model)
+    runs = []
+    for folder in folders:
+        if is_done(folder):
+            runs.append((folder, ModelRecord.load(folder, trust)))
+        else:
+            log.warning("%s is left out: %s", folder, read_status(folder) or "not started")
+    return runs
 
 
 def _weights(model: LoadedModel) -> dict[str, Tensor]:

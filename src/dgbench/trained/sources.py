@@ -10,14 +10,15 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from annotated_types import Predicate
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from pydantic import Field, InstanceOf, PrivateAttr, SkipValidation
+from pydantic import AfterValidator, Field, InstanceOf, PrivateAttr, SkipValidation
 
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
@@ -29,13 +30,34 @@ from dgbench.plan.code import refuse_code
 from dgbench.plan.settings import Name, TrainerSettings
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
+from dgbench.seeding import STREAM
+from dgbench.trained.adaptation.choice import ChosenAdaptation
 from dgbench.trained.diwa import Accuracy, Siblings, averaged, siblings
 from dgbench.trained.evaluation import Subject, evaluate_model, validation_accuracy
 from dgbench.trained.foreign import EXPORTED, PICKLE, TORCHSCRIPT, foreign
 from dgbench.trained.loading import load, run_folders
 from dgbench.trained.predictor import LoadedModel, Predictor
+from dgbench.trained.wise_ft import (
+    ALPHAS,
+    PARTS,
+    WISE_FT,
+    chosen_alpha,
+    interpolated,
+    moves_statistics,
+    pairs,
+)
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
-from dgbench.validation import Checked, NonBlank, OneLine, Refusal, Switch, Whole0, shown
+from dgbench.validation import (
+    Checked,
+    NonBlank,
+    Number,
+    OneLine,
+    Refusal,
+    Several,
+    Switch,
+    Whole0,
+    shown,
+)
 
 # beginnings of a word that names another dataset than that of a run
 NAMES_DATASET = ("dataset=", "corruptions=", "+corruptions=")
@@ -57,10 +79,19 @@ class ModelSource(NamedTuple):
     reads: str = ""  #: key of :data:`READ_BY`
 
 
+def _hundredths(alpha: float) -> float:
+    """Refuse an alpha between two hundredths, which would have no draw of its own."""
+    rounded = round(alpha * PARTS) / PARTS
+    if abs(rounded - alpha) > 1e-9:
+        raise ValueError(f"{alpha} is between two hundredths")
+    return rounded
+
+
 class Evaluator(Checked):
     """Evaluates models by what names them; the options are those of :func:`dgbench.evaluate`.
 
     Args:
+        adaptations: keys of ``adaptation``, once for each value of the lists that were typed.
         compose: overrides -> keys of ``dataset``, ``paths``, ``protocol`` and ``trainer``.
         tell: called with what is done next.
     """
@@ -79,7 +110,16 @@ class Evaluator(Checked):
         NonBlank | InstanceOf[Path] | None, Refusal("is no file", "give its path, or leave it out")
     ]
     step: Literal["last", "best"] | None
-    averaging: Literal["diwa_uniform", "diwa_greedy"] | None
+    averaging: Literal["diwa_uniform", "diwa_greedy", "wise_ft"] | None
+    initial: Annotated[
+        NonBlank | InstanceOf[Path] | Several[NonBlank | InstanceOf[Path]] | None,
+        Refusal("is no folder of runs", "name one, or a list, or leave it out"),
+    ]
+    alphas: Annotated[
+        list[Annotated[Number, Field(ge=0, le=1), AfterValidator(_hundredths)]] | None,
+        Field(strict=False, min_length=1),
+        Refusal("is no list of hundredths from 0 to 1", "write e.g. [0,0.25,0.5,0.75,1]"),
+    ]
     ensemble: Switch
     features: Whole0
     predictions: Switch
@@ -87,6 +127,8 @@ class Evaluator(Checked):
     output: Annotated[
         Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder", "give its path")], OneLine
     ]
+    seed_moves: Literal["all", "stream"]
+    adaptations: list[dict[str, Any]]
     compose: SkipValidation[Callable[[Sequence[str]], dict[str, Any]]]
     tell: SkipValidation[Callable[[str], None]]
     _datasets: dict[str, Environments] = PrivateAttr(default_factory=dict)
@@ -103,6 +145,15 @@ class Evaluator(Checked):
         Raises:
             ConfigError: an unknown model or override, or a model that does not fit the dataset.
         """
+        self._refuse_beside_adaptation()
+        if self.averaging == WISE_FT:
+            return self._evaluate_mixtures(model)
+        for option in ("initial", "alphas"):
+            value = getattr(self, option)
+            if value is not None:
+                raise ConfigError(
+                    f"{option}={shown(value)} has no effect without averaging=wise_ft; leave it out"
+                )
         sources = self._means(model) if self.averaging else self._sources(model)
         if not sources:
             raise ConfigError("model=[] names no model; give one, or several")
@@ -116,6 +167,30 @@ class Evaluator(Checked):
         for source in sources:
             folders += self._evaluate(source.name, source.load())
         return folders
+
+    @cached_property
+    def _chosen_adaptations(self) -> list[ChosenAdaptation | None]:
+        """What the model adapts by, one after the other; None stands for no adaptation."""
+        repeats = self.seed_moves == STREAM
+        return [ChosenAdaptation.of(keys, repeats) for keys in self.adaptations]
+
+    def _refuse_beside_adaptation(self) -> None:
+        """Refuse an adaptation that cannot be, or does not go with the other options.
+
+        Raises:
+            ConfigError: why not.
+        """
+        adapted = [chosen for chosen in self._chosen_adaptations if chosen is not None]
+        if adapted and self.features:
+            raise ConfigError(
+                f"features={self.features} keeps features of the model as it was trained, not as "
+                f"adaptation={adapted[0].name} changes it; leave one of them out"
+            )
+        if self.averaging == WISE_FT and len(self._chosen_adaptations) > 1:
+            raise ConfigError(
+                "averaging=wise_ft chooses alpha among models that adapt alike; give one "
+                "adaptation, not several"
+            )
 
     def _evaluate(self, source: Any, loaded: Model) -> list[Path]:
         model = loaded if isinstance(loaded, Predictor) else None
@@ -137,17 +212,21 @@ class Evaluator(Checked):
         if self.classes:
             model.classes = tuple(self.classes)
         model.to(device)
-        folders = evaluate_model(
-            subject,
-            environments,
-            protocol,
-            settings,
-            Path(self.output),
-            self.tell,
-            features=self.features,
-            predictions=self.predictions,
-            root=dataset.get("root"),
-        )
+        folders: list[Path] = []
+        for adaptation in self._chosen_adaptations:
+            if adaptation is not None:
+                self.tell(f"{subject.name}: {adaptation.summary(model)} ...")
+            folders += evaluate_model(
+                replace(subject, adaptation=adaptation),
+                environments,
+                protocol,
+                settings,
+                Path(self.output),
+                self.tell,
+                features=self.features,
+                predictions=self.predictions,
+                root=dataset.get("root"),
+            )
         is_own = record is not None and folders[0].name.endswith(record.identity["run"])
         if self.predictions and is_own:
             _complete(Path(source), folders[0])
@@ -196,14 +275,50 @@ class Evaluator(Checked):
             sources += self._sources(model)
         return sources
 
-    def _means(self, model: Any) -> list[ModelSource]:
-        """Group runs that belong together, and make a source of the mean of each group."""
-        kind = str(self.averaging)
+    def _evaluate_mixtures(self, model: Any) -> list[Path]:
+        """Evaluate runs with weights between their initial ones and their own (WiSE-FT).
+
+        All values of alpha are evaluated; what is printed is chosen on validation images of
+        training environments.
+        """
+        self._refuse_ensemble()
+        named = model if isinstance(model, (list, tuple)) else [model]
+        alphas = sorted(set(self.alphas or ALPHAS))
+        folders: list[Path] = []
+        for ends in pairs(named, self.initial, self.step, self.trust):
+            place = ends.folder.name
+            self.tell(f"{place}: from {ends.initial_name} to its own weights ...")
+            if moves_statistics(ends, self.step, self.trust):
+                self.tell(
+                    f"{place}: training moved the running statistics of BatchNorm; they are mixed "
+                    "as the weights are, not renewed"
+                )
+            mixtures: list[Path] = []
+            for alpha in alphas:
+                mixture = interpolated(ends, alpha, self.step, self.trust)
+                mixtures += self._evaluate(WISE_FT, mixture)
+            alpha_chosen = chosen_alpha(mixtures)
+            if alpha_chosen is not None:
+                self.tell(f"{place}: training-domain validation chooses alpha {alpha_chosen:g}")
+            folders += mixtures
+        return folders
+
+    def _refuse_ensemble(self) -> None:
+        """Refuse ``ensemble=true`` beside ``averaging=``.
+
+        Raises:
+            ConfigError: both were chosen.
+        """
         if self.ensemble:
             raise ConfigError(
                 "averaging= makes one model of several runs, and so does ensemble=true; choose "
                 "one of them"
             )
+
+    def _means(self, model: Any) -> list[ModelSource]:
+        """Group runs that belong together, and make a source of the mean of each group."""
+        kind = str(self.averaging)
+        self._refuse_ensemble()
         named = model if isinstance(model, (list, tuple)) else [model]
         return [
             ModelSource(kind, partial(self._mean, group, kind), "step")

@@ -36,7 +36,8 @@ from dgbench.data.environments import Environments
 from dgbench.data.understanding import lines_of_dataset
 from dgbench.errors import DgbenchError, RecordError, one_line
 from dgbench.network_specs import Sizes
-from dgbench.networks.build import build_networks
+from dgbench.networks.build import FeaturizerFactory, build_networks
+from dgbench.networks.initial_heads import RandomHead
 from dgbench.plan.building import InitialWeights, class_at
 from dgbench.plan.code import present_paths, refuse_code
 from dgbench.records.files import open_regular, read_json, write_whole
@@ -114,6 +115,7 @@ def write_model(run: ReadyRun, identity: RunIdentity) -> None:
         protocol=config["protocol"],
         trainer=config["trainer"],
         n_images=study.n_images,
+        low_rank_scale=study.tuning.low_rank_scale,
     ).save(run.folder)
 
 
@@ -271,6 +273,8 @@ class ModelRecord:
     n_images: int = 0
     #: names of the classes that some training image had; empty in records older than the key
     trained_classes: tuple[str, ...] = ()
+    #: alpha / r of low-rank parts, which are merged where the model is loaded; None without any
+    low_rank_scale: float | None = None
 
     def save(self, folder: Path) -> None:
         """Write ``model.json`` to a folder, whole.
@@ -331,6 +335,34 @@ class ModelRecord:
         Raises:
             RecordError: a class that it names is not there, or takes other arguments.
         """
+        return self._module(0, self._featurizer)
+
+    def initial(self, weights: InitialWeights, head: RandomHead) -> SingleRun:
+        """Build the module in evaluation mode, with the weights that training began with.
+
+        Args:
+            weights: initial ones of the featurizer.
+            head: sets those of the classifier.
+
+        Raises:
+            RecordError: as :meth:`build`.
+            WeightsError, ConfigError: the weights do not fit, or something does not go together.
+        """
+
+        def featurizer(image: tuple[int, ...]) -> nn.Module:
+            body = self._featurizer(image)
+            weights.load(body)
+            return body
+
+        seed_moves = self.identity.get("seed_moves", ALL)
+        module = self._module(seed_for("weights", self.identity["seed"], seed_moves), featurizer)
+        networks = module.networks
+        unit_length = bool(getattr(networks["featurizer"], "unit_length", False))
+        head.set(networks["classifier"], weights, self.classes, unit_length)
+        return module
+
+    def _module(self, seed: int, featurizer: FeaturizerFactory) -> SingleRun:
+        """Build the module from a seed of its initial weights, see :meth:`build`."""
         algorithm = algorithm_class(self.objective)
         image = self.preprocessing.image
         per_step = self.trainer.get("environments_per_step")  # runs of before lack it
@@ -347,15 +379,15 @@ class ModelRecord:
                 n_drawn_from=len(self.training) if per_step else 0,
             )
             networks, sizes = build_networks(
-                self._featurizer,
+                featurizer,
                 shapes,
                 lambda sizes: algorithm.networks_needed(sizes, self.hparams),
                 algorithm.extra_channels,
-                seed=0,
+                seed=seed,
             )
-            seed = seed_for("inputs", self.identity["seed"], self.identity.get("seed_moves", ALL))
+            inputs = seed_for("inputs", self.identity["seed"], self.identity.get("seed_moves", ALL))
             module = SingleRun(
-                algorithm(sizes, self.hparams), networks, seed, dtype=getattr(torch, self.dtype)
+                algorithm(sizes, self.hparams), networks, inputs, dtype=getattr(torch, self.dtype)
             )
         except DgbenchError:
             raise

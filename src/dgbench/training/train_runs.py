@@ -30,6 +30,7 @@ from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.metrics import METRICS_FILE, Lines, read_metrics, write_metrics
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions
 from dgbench.records.rows import ROW_FILE, cleaned
+from dgbench.records.spec import digest
 from dgbench.records.status import (
     FAILED,
     INTERRUPTED,
@@ -42,6 +43,7 @@ from dgbench.records.status import (
     write_status,
 )
 from dgbench.training.checkpoints import (
+    ResumedPart,
     Snapshot,
     changed_since,
     finish_run,
@@ -168,6 +170,8 @@ class _Trainer:
         self.reasons: list[tuple[ReadyStudy, str]] = []  # why runs failed, each shown once
         self.trained_since_clearing = False  #: so a group may have left memory behind
         self.short_of_memory = False  #: memory ran out once: it is cleared after each group
+        #: kind of group -> fewest runs together that had too little memory, with all of it free
+        self.too_many: dict[Any, int] = {}
 
     def asks_for(self, run: ReadyRun, retry: str) -> bool:
         """Return whether to train a run now.
@@ -348,16 +352,45 @@ class _Trainer:
 
     def _continue(self, group: RunGroup, runs: Sequence[ReadyRun]) -> None:
         """Train these runs of a group, each part from its checkpoint or from its beginning."""
+        hashes = {run.hash for run in runs}
+        if self._is_too_large(group):
+            self._continue_parts(group.halves(), hashes)
+            return
+        resumed: list[ResumedPart] = []
+        smaller: tuple[RunGroup, ...] = ()
         try:
             with request_first():
-                parts = resumable(group, runs)
+                resumed = resumable(group, runs)
         except Exception as error:
-            if not (isinstance(error, DgbenchError) or is_out_of_memory(error)):
+            if is_out_of_memory(error):
+                smaller = self._smaller(group, self._title(group))
+            elif not isinstance(error, DgbenchError):
                 raise
-            self._fail(runs, failure(error))
-            return
-        for part, snapshot in parts:
-            self._train_part(part, snapshot, {run.hash for run in runs})
+            if not smaller:
+                self._fail(runs, failure(error))
+        # out here nothing refers to the error, and so to what was read of the group
+        self._clear_if_short()
+        self._continue_parts(smaller, hashes)
+        for part, snapshot in resumed:
+            self._train_part(part, snapshot, hashes)
+
+    def _continue_parts(self, parts: Sequence[RunGroup], hashes: set[str]) -> None:
+        """Train what is open of parts of a group that was too large."""
+        for part in parts:
+            members = self._open_runs(part, hashes)
+            if members:
+                self._continue(part, members)
+
+    def _is_too_large(self, group: RunGroup) -> bool:
+        """Return whether as many runs of this kind had too little memory before."""
+        n = len(group.runs)
+        return n > 1 and n >= self.too_many.get(_kind(group), n + 1)
+
+    def _clear_if_short(self) -> None:
+        """Free what trained groups left behind, once memory has run out."""
+        if self.short_of_memory:
+            gc.collect()
+            self.trained_since_clearing = False
 
     def _train_part(self, group: RunGroup, snapshot: Snapshot | None, hashes: set[str]) -> None:
         """Train a group; when memory runs out, try what :meth:`_smaller` proposes."""
@@ -372,7 +405,6 @@ class _Trainer:
             raise
         except Exception as error:  # whatever broke this group, others are trained
             if is_out_of_memory(error):
-                self.short_of_memory = True
                 parts = self._smaller(group, title)
             elif isinstance(error, ConfigError):  # it concerns all that is left
                 for run in runs:
@@ -381,27 +413,24 @@ class _Trainer:
             if not parts:
                 self._fail(self._open_runs(group, hashes), failure(error))
         # out here nothing refers to the error, and so to the memory of the group, any longer
-        if self.short_of_memory:
-            snapshot = None
-            gc.collect()
-            self.trained_since_clearing = False
-        for part in parts:
-            members = self._open_runs(part, hashes)
-            if members:
-                self._continue(part, members)
+        snapshot = None
+        self._clear_if_short()
+        self._continue_parts(parts, hashes)
 
     def _announce(self, group: RunGroup, snapshot: Snapshot | None) -> str:
         """Show that the training of a group begins, and from where; return what it is called."""
-        first = group.runs[0]
-        n = len(group.runs)
-        title = self._named(first) if n == 1 else f"{n} runs together"
-        self.progress.begin(title, n)
+        title = self._title(group)
+        self.progress.begin(title, len(group.runs))
         step = snapshot.step if snapshot else 0
         if step:
-            steps = first.study.settings.steps
+            steps = group.runs[0].study.settings.steps
             self.progress.note(f"{title}: resumes from step {step} of {steps}")
         log.debug("%s, from step %d on", title, step)
         return title
+
+    def _title(self, group: RunGroup) -> str:
+        n = len(group.runs)
+        return self._named(group.runs[0]) if n == 1 else f"{n} runs together"
 
     def _train_to_end(
         self, group: RunGroup, snapshot: Snapshot | None, runs: Sequence[ReadyRun]
@@ -427,12 +456,15 @@ class _Trainer:
 
         This is the whole group again if an earlier group of this process left memory behind: a
         trainer and its callbacks refer to each other, so their memory is free only once Python
-        collects such cycles. Otherwise it is the two halves, and nothing for a single run.
+        collects such cycles. Otherwise it is the two halves, which later groups of as many runs
+        begin with, and nothing for a single run.
         """
+        self.short_of_memory = True
         if self.trained_since_clearing:
             parts: tuple[RunGroup, ...] = (group,)
             remedy = "which is tried again now that more is free"
         elif len(group.runs) > 1:
+            self.too_many[_kind(group)] = len(group.runs)
             parts = group.halves()
             remedy = "continuing with half of them"
         else:
@@ -555,6 +587,14 @@ class _Trainer:
             note = "FAILED, like the one before" if is_repeated else f"FAILED: {reason}"
             self.progress.end(self._named(run), note)
             self.outcomes.complete[run.hash] = False
+
+
+def _kind(group: RunGroup) -> tuple[Any, ...]:
+    """Return a key that is equal for groups of which each run takes as much memory."""
+    run = group.runs[0]
+    networks = digest([run.spec.backbone, run.spec.network, run.spec.tuning])
+    batch = run.study.batch_size
+    return run.spec.algorithm, networks, batch, len(run.fold.training), group.stacked
 
 
 def failure(error: Exception) -> str:

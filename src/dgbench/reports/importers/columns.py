@@ -41,6 +41,8 @@ ALIASES = {
         "heldout testenv testenvs testdomain testdomains testenvironment target targetdomain ted"
     ),
     "role": "role",
+    "in_distribution": "indistribution isindistribution isid",
+    "validation": "validation",
     "fold": "fold",
     "error": "error | err testerror testerr errorrate",
     "accuracy": "accuracy | acc testacc testaccuracy accavg top1 top1acc acc1",

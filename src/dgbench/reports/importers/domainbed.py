@@ -17,6 +17,9 @@ as read stands in a column of its own. One that is no fraction in [0, 1] is name
 validation it counts as NaN, which loses to every accuracy, as in DomainBed. The trial is the seed:
 it decides DomainBed's splits, too. There is no model of all environments.
 
+A path may also be one file that holds the records of many runs, those of a run one after the other,
+as ``cat */results.jsonl`` writes it; it has no ``done`` markers.
+
 ``train_autolr.py`` (ERM++) trains twice: with validation, to find the learning rates, and then on
 all images of the training environments. The records of the second training have
 ``fd_env{i}_in_acc`` alone. As in ``collect_results --auto_lr``, its last accuracies are the result,
@@ -27,7 +30,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +55,18 @@ from dgbench.reports.importers.logs import (
     LoggedRun,
     SweepDescription,
     decoded,
-    fraction,
+    fractions,
     identity_of,
     rows_of,
     without_duplicates,
 )
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.folders import Problem, printable, searched
+from dgbench.reports.reading.folders import ASSUMED, Problem, printable, searched
 from dgbench.reports.reading.row_files import Fault, Run, bounded
 
 _ACCURACY = re.compile(r"env\d+_(in|out)_acc")
 _SECOND = "fd_"  # before the keys of the second training of train_autolr.py
+_FIRST_ACCURACY = b'"env0_in_acc"'
 _LOOKED_AT = 10  # lines, to tell whose records they are
 _INDICES = list_of(whole(0, 1000))
 _RECORD_CHECKS: dict[str, Check] = {"hparams": optional(plain_mapping), "args": plain_mapping}
@@ -88,7 +92,7 @@ def read_domainbed(
     (:mod:`.swad`).
 
     Args:
-        path: folder of the sweep.
+        path: folder of the sweep, or a file of many runs.
         require_done: leave out runs without a ``done`` marker; DomainBed's own collector takes
             them.
         backbone: what tables call the network; DomainBed chooses it by dataset and does not record
@@ -105,6 +109,9 @@ def read_domainbed(
             "no folder to import; name that of a DomainBed sweep with import.path=DIR"
         )
     problems: list[Problem] = []
+    if os.path.isfile(path):
+        setting = SweepDescription(backbone, init, environments, require_done)
+        return _read_file(Path(path), setting, problems)
     inside = searched(Path(path), (RESULTS,), problems) if os.path.isdir(path) else ()
     folders = sorted(folder for folder, files in inside if files)
     if not folders:
@@ -136,6 +143,82 @@ def read_domainbed(
         )
     runs = without_duplicates(runs, problems)
     return Collection([logged.run for logged in runs], rows_of(runs), problems, [])
+
+
+def _read_file(file: Path, setting: SweepDescription, problems: list[Problem]) -> Collection:
+    """Read a file of many runs, one run at a time: it may be larger than memory.
+
+    Raises:
+        RecordError: done markers are asked for, which it has not; it cannot be read; or it holds no
+            run.
+    """
+    if setting.require_done:
+        raise RecordError(
+            f"{file} is a file, which has no done markers; add import.require_done=false to take "
+            "the runs as they are"
+        )
+    runs: list[LoggedRun] = []
+    label = printable(str(file))
+    try:
+        with open_regular(file) as handle:
+            for start, lines in _lines_of_runs(handle):
+                try:
+                    logged = _read_run(f"{file}:{start}", lines, problems, setting, start)
+                except RecordError as error:
+                    problems.append(Problem("run left out", f"{label}:{start}", str(error)))
+                    continue
+                if logged is not None:
+                    runs.append(logged)
+    except OSError as error:
+        raise RecordError(f"{label}: {error.strerror}; make it readable") from None
+    if not runs:
+        reason = f"{problems[0].where}: {problems[0].reason}" if problems else "it is empty"
+        raise RecordError(f"{label} holds no run of DomainBed; the first fault: {reason}")
+    problems.append(Problem(ASSUMED, label, f"{len(runs):,} runs without done markers"))
+    runs = without_duplicates(runs, problems)
+    return Collection([logged.run for logged in runs], rows_of(runs), problems, [])
+
+
+def _lines_of_runs(handle: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Iterate over the runs of a file: the number of the first line, and the lines.
+
+    DomainBed sorts the keys of a record, so that all of a run begin alike, with their ``args``:
+    these are left out of all lines but the first one. Other lines are parsed; one that is damaged
+    belongs to the run in which it stands.
+    """
+    start = 1
+    lines: list[bytes] = []
+    head = b""
+    args: Any = None
+    for number, line in enumerate(handle, start=1):
+        if head and line.startswith(head):
+            lines.append(b"{" + line[len(head) :])
+            continue
+        record = _or_nothing(line) or {}
+        if "args" in record and args is not None and not _continues(record, args):
+            yield start, lines
+            start = number
+            lines = []
+            args = None
+        lines.append(line)
+        if args is None and "args" in record:
+            args = record["args"]
+            head = _head_of(line)
+    if lines:
+        yield start, lines
+
+
+def _continues(record: Mapping[str, Any], args: Any) -> bool:
+    """Tell whether a record is of the run with these args, or of its second training."""
+    if f"{_SECOND}env0_in_acc" in record and isinstance(args, dict):
+        return bool(record["args"] == {**args, "holdout_fraction": 0.0})
+    return bool(record["args"] == args)
+
+
+def _head_of(line: bytes) -> bytes:
+    """Return how all lines of a run begin; empty if its keys are in another order."""
+    head = line[: max(line.find(_FIRST_ACCURACY), 0)]
+    return head if head.startswith(b'{"args": {') else b""
 
 
 def _read_folder(
@@ -173,17 +256,28 @@ def _or_nothing(line: bytes) -> Any:
 
 
 def _read_run(
-    folder: str, lines: Sequence[bytes], problems: list[Problem], setting: SweepDescription
+    folder: str,
+    lines: Sequence[bytes],
+    problems: list[Problem],
+    setting: SweepDescription,
+    start: int | None = None,
 ) -> LoggedRun | None:
     """Read a run of DomainBed; None where it holds no record.
 
     Whatever is left out is added to ``problems``.
 
+    Args:
+        folder: where it stands.
+        lines: of its log.
+        problems: receives what is left out.
+        setting: what the records do not say.
+        start: number of the first line in a file of many runs; None of a folder of one.
+
     Raises:
         RecordError: the folder is no run.
     """
-    file = Path(folder, RESULTS)
-    records, faults = _records(lines)
+    file = Path(folder, RESULTS) if start is None else Path(folder.rpartition(":")[0])
+    records, faults = _records(lines, start or 1)
     problems += [fault.in_file(file) for fault in bounded(faults)]
     if not records:
         problems.append(
@@ -200,7 +294,7 @@ def _read_run(
         reason = f"{repeated} steps were recorded twice; the later ones are used"
         problems.append(Problem("repeated records", printable(file), reason))
     steps = sorted(by_step)
-    done = os.path.exists(f"{folder}/done")
+    done = start is not None or os.path.exists(f"{folder}/done")
     status = "DONE" if done or not setting.require_done else "UNKNOWN"
     if not done:
         consequence = (
@@ -215,9 +309,7 @@ def _read_run(
                 f"last record at step {steps[-1]}; {consequence}",
             )
         )
-    accuracy = np.array(
-        [[fraction(by_step[step][key]) for key in keys] for step in steps], dtype=np.float64
-    )
+    accuracy = np.array([fractions(by_step[step], keys) for step in steps], dtype=np.float64)
     count = int(np.isfinite(accuracy).sum())
     run = Run(
         printable(folder), identity, status, "" if done else "no done marker", steps[-1], count
@@ -227,7 +319,7 @@ def _read_run(
     )
 
 
-def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]:
+def _records(lines: Sequence[bytes], start: int = 1) -> tuple[list[dict[str, Any]], list[Fault]]:
     """Parse the records that can be used, and list what cannot; one record where there was a second
     training.
 
@@ -238,20 +330,15 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
     second: dict[str, Any] = {}
     faults: list[Fault] = []
     keys: list[str] = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=start):
         try:
             record = decoded(line)
             final = bool(records) and f"{_SECOND}env0_in_acc" in record
             keys = keys if records else _accuracy_keys(record)
             expected = [_SECOND + key for key in keys[::2]] if final else keys
-            asked = (
-                {**records[0]["args"], **({"holdout_fraction": 0.0} if final else {})}
-                if records
-                else None
-            )
-            if asked and record.get("args") not in (None, asked):
-                raise RecordError("other args than the lines before")
-            if missing := [key for key in ("step", *expected) if key not in record]:
+            _check_args(record, records, final)
+            if not record.keys() >= {"step", *expected}:
+                missing = [key for key in ("step", *expected) if key not in record]
                 raise RecordError(f"lacks {', '.join(missing)}")
             if wrong := _STEP(record["step"]):
                 raise RecordError(f"step {wrong}")
@@ -262,7 +349,9 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
             second = record
         else:
             records.append(record)
-        if bad := [key for key in expected if np.isnan(fraction(record[key]))]:
+        values = fractions(record, expected)
+        if any(value != value for value in values):
+            bad = [key for key, value in zip(expected, values, strict=True) if value != value]
             reason = f"{bad[0]} is {shown(record[bad[0]])}, no fraction in [0, 1]"
             addition = f", and so {len(bad) - 1} more" if bad[1:] else ""
             faults.append(Fault("dropped accuracy", number, reason + addition))
@@ -276,6 +365,28 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
             f"{RESULTS} holds the first training of train_autolr.py alone; let the second one end"
         )
     return records, faults
+
+
+def _check_args(
+    record: Mapping[str, Any], records: Sequence[Mapping[str, Any]], final: bool
+) -> None:
+    """Refuse a record of other args than the first one of its run.
+
+    Args:
+        record: with or without ``args``.
+        records: those before it.
+        final: whether it is of a second training, on all images.
+
+    Raises:
+        RecordError: they differ.
+    """
+    if not records or record.get("args") is None:
+        return
+    expected = records[0]["args"]
+    if final:
+        expected = {**expected, "holdout_fraction": 0.0}
+    if record["args"] != expected:
+        raise RecordError("other args than the lines before")
 
 
 def _accuracy_keys(record: dict[str, Any]) -> list[str]:

@@ -188,9 +188,8 @@ def with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
         everywhere = mapped(cells, lambda cell: letters(cell) in _EVERYWHERE)
         if key == "role":
             held_out_role = mapped(cells, lambda cell: letters(cell) == "heldout")
-            table.refuse(
-                ~everywhere & ~held_out_role, key, "no role", "write held out or everywhere"
-            )
+            unknown = ~everywhere & ~held_out_role & mapped(cells, _is_not_in_distribution)
+            table.refuse(unknown, key, "no role", "write held out, everywhere or in distribution")
         cells, everywhere = cells[lines.index], everywhere[lines.index]
         if key == "held_out":
             held_out = mapped(cells, lambda cell: _held_out_of(table, cell))
@@ -225,6 +224,10 @@ def with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
 def _held_out_of(table: Columns, cell: str) -> tuple[str, ...]:
     """List the environments that a cell names as held out, by the alphabet."""
     return tuple(sorted({table.renamed.get(name, name) for name in listed(cell)}))
+
+
+def _is_not_in_distribution(cell: str) -> bool:
+    return letters(cell) != "indistribution"
 
 
 def without(table: Columns, lines: pd.DataFrame, bad: pd.Series[bool], reason: str) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from dgbench.reports.reading.row_files import Run
 
 RESULTS = "results.jsonl"
 SUBSETS = ("train", "val", "test")
+_TRAIN, _VAL, _TEST = range(3)
 
 
 @dataclass(frozen=True)
@@ -72,34 +73,49 @@ def rows_of(runs: Sequence[LoggedRun]) -> pd.DataFrame:
         its columns, the ``accuracy`` as read, and a column for each other metric, NaN where a run
         has none.
     """
-    parts = []
-    for number, logged in enumerate(runs):
-        count, unseen = len(logged.steps), logged.held_out
-        subset = np.where(np.arange(len(unseen)) % 2, "val", np.where(unseen, "test", "train"))
-        columns = {
-            "env": np.repeat(logged.run.identity["given"], 2),
-            "subset": subset,
-            "env_held_out": unseen,
-        }
-        part = pd.DataFrame({name: np.tile(values, count) for name, values in columns.items()})
-        others = {name: values.ravel() for name, values in logged.others.items()}
-        steps = np.repeat(logged.steps, len(unseen))
-        parts.append(
-            part.assign(
-                run=np.int32(number), step=steps, accuracy=logged.accuracy.ravel(), **others
-            )
-        )
-    frame = pd.concat(parts, ignore_index=True)
     names = list(dict.fromkeys(name for logged in runs for name in logged.run.identity["given"]))
-    frame = frame.assign(
-        env=pd.Categorical(frame["env"], names),
-        subset=pd.Categorical(frame["subset"], SUBSETS),
-        seen=np.int32(1),
-        wrong=1 - frame["accuracy"],
-        loss=np.float32("nan"),
-    )
-    used = frame["accuracy"].notna() | (frame["subset"] == "val")
+    code_of = {name: code for code, name in enumerate(names)}
+    heights = [len(logged.steps) * len(logged.held_out) for logged in runs]
+    envs = []
+    for logged in runs:
+        codes = np.array([code_of[name] for name in logged.run.identity["given"]], dtype=np.int16)
+        envs.append(np.tile(np.repeat(codes, 2), len(logged.steps)))
+    unseen = np.concatenate([np.tile(logged.held_out, len(logged.steps)) for logged in runs])
+    # of every environment, what is large comes first, then what validates
+    is_out = np.concatenate([np.arange(height) % 2 == 1 for height in heights])
+    subset = np.where(is_out, _VAL, np.where(unseen, _TEST, _TRAIN)).astype(np.int8)
+    accuracy = np.concatenate([logged.accuracy.ravel() for logged in runs])
+    steps = [np.repeat(logged.steps, len(logged.held_out)) for logged in runs]
+    columns = {
+        "env": pd.Categorical.from_codes(np.concatenate(envs), pd.Index(names)),
+        "subset": pd.Categorical.from_codes(subset, pd.Index(SUBSETS)),
+        "env_held_out": unseen,
+        "run": np.repeat(np.arange(len(runs), dtype=np.int32), heights),
+        "step": np.concatenate(steps),
+        "accuracy": accuracy,
+        **_other_metrics(runs, heights),
+        "seen": np.ones(len(accuracy), dtype=np.int32),
+        "wrong": 1 - accuracy,
+        "loss": np.full(len(accuracy), np.nan, dtype=np.float32),
+    }
+    used = ~np.isnan(accuracy) | (subset == _VAL)
+    frame = pd.DataFrame(columns, copy=False)
     return frame if used.all() else frame[used].reset_index(drop=True)
+
+
+def _other_metrics(
+    runs: Sequence[LoggedRun], heights: Sequence[int]
+) -> dict[str, NDArray[np.float64]]:
+    """Collect each other metric of any run, NaN where a run has none."""
+    names = dict.fromkeys(name for logged in runs for name in logged.others)
+    columns = {}
+    for name in names:
+        parts = []
+        for logged, height in zip(runs, heights, strict=True):
+            values = logged.others.get(name)
+            parts.append(np.full(height, np.nan) if values is None else values.ravel())
+        columns[name] = np.concatenate(parts)
+    return columns
 
 
 def decoded(line: bytes) -> dict[str, Any]:
@@ -120,6 +136,16 @@ def decoded(line: bytes) -> dict[str, Any]:
 def fraction(value: Any) -> float:
     """Return an accuracy in [0, 1]; NaN for anything else."""
     return float(value) if type(value) in (int, float) and 0 <= value <= 1 else float("nan")
+
+
+def fractions(record: Mapping[str, Any], keys: Sequence[str]) -> Sequence[float]:
+    """List the accuracies of a record; NaN for what is no fraction in [0, 1]."""
+    values = [record[key] for key in keys]
+    # a sweep has tens of millions: the usual ones are checked together
+    numbers = set(map(type, values)) <= {int, float}
+    if numbers and min(values) >= 0 and max(values) <= 1 and sum(values) == sum(values):
+        return values
+    return [fraction(value) for value in values]
 
 
 def dataset_and_environments(

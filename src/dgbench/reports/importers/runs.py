@@ -20,6 +20,7 @@ from dgbench.reports.importers.cells import (
     HPARAMS,
 )
 from dgbench.reports.importers.columns import Columns
+from dgbench.reports.importers.in_distribution import MARK, attached
 from dgbench.reports.importers.lines import who_of, with_held_out, without
 from dgbench.reports.labels import slug
 from dgbench.reports.published import Published, Value
@@ -34,8 +35,16 @@ _STATED = ("algorithm", "environment", "accuracy", "standard_error")
 _GIVEN = "\0given\0"
 
 
-def collection_of(table: Columns, lines: pd.DataFrame, classes: int | None) -> Collection:
+def collection_of(
+    table: Columns, lines: pd.DataFrame, classes: int | None, unit: str | None = None
+) -> Collection:
     """Collect the runs and rows of lines with ``wrong``, ``seen`` and ``accuracy``.
+
+    Args:
+        table: that was read.
+        lines: those in distribution are marked, if there may be some.
+        classes: number of classes of the dataset; None where it is not known.
+        unit: of a column ``validation``.
 
     Raises:
         ConfigError: a number of classes is stated for several datasets.
@@ -47,7 +56,16 @@ def collection_of(table: Columns, lines: pd.DataFrame, classes: int | None) -> C
             f"import.classes={classes} is for one dataset, and the table holds {named}; "
             "leave it null"
         )
-    return _collected(table, with_held_out(table, lines), classes)
+    if MARK not in lines:
+        return _collected(table, with_held_out(table, lines), classes)
+    is_inside = lines[MARK].to_numpy()
+    lines = lines.drop(columns=MARK)
+    if is_inside.all():
+        raise table.refusal(
+            "every line is in distribution", "add those of environments that were held out"
+        )
+    outside = with_held_out(table, lines[~is_inside])
+    return _collected(table, attached(table, outside, lines[is_inside], unit), classes)
 
 
 def means_of(table: Columns, lines: pd.DataFrame, seeds: int | None, bar: str) -> Collection:

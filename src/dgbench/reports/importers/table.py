@@ -6,8 +6,8 @@ environment:
 
 - ``held_out`` names the environments that the model was never trained on; empty: it was trained on
   all.
-- ``role`` is ``held out`` (this environment alone was) or ``everywhere`` (a model trained on all
-  environments).
+- ``role`` is ``held out`` (this environment alone was), ``everywhere`` (a model trained on all
+  environments) or ``in distribution`` (see :mod:`.in_distribution`).
 - ``fold``: the tested environments of lines with the same fold were held out together; ``full`` is
   trained on all.
 - Without these, every line is the error in the one environment that its model never saw.
@@ -28,6 +28,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.importers.columns import ALIASES, Columns
 from dgbench.reports.importers.files import ORIGINS, read_files, title_of_files
 from dgbench.reports.importers.headers import check_names
+from dgbench.reports.importers.in_distribution import names_of, with_marks, without_marked
 from dgbench.reports.importers.lines import lines_of, with_errors
 from dgbench.reports.importers.runs import collection_of, means_of
 from dgbench.reports.importers.spelling import check_spelling
@@ -57,6 +58,7 @@ def read_table(
     environment_from: str | None = None,
     dataset_from: str | None = None,
     rename: Mapping[str, str] | None = None,
+    in_distribution: str | Sequence[str] | None = None,
 ) -> Collection:
     """Read errors or accuracies of trained models from a table.
 
@@ -80,6 +82,8 @@ def read_table(
         algorithm_from, environment_from, dataset_from: ``file`` or ``part``, whose name says it.
         rename: name of an algorithm, environment or dataset -> the one that is meant; itself: it is
             a name of its own, however near another one is.
+        in_distribution: environments, or their columns, of images like those of the training; None
+            where a column says it, or there are none.
 
     Raises:
         ConfigError: an argument is unknown, or names what the table does not have.
@@ -108,23 +112,25 @@ def read_table(
     table.find(columns or {})
     if algorithm is not None:
         table.add("algorithm", algorithm)
-    lengthen(table, values)
+    inside = names_of(in_distribution)
+    lengthen(table, values, inside or ())
     refuse_stated(table, {"dataset": dataset, "backbone": backbone, "init": init}, values)
     names = {"dataset": dataset, "backbone": backbone, "init": init}
     lines = with_errors(table, lines_of(table, names), unit, bar_unit)
     check_spelling(table, lines)
+    lines = with_marks(table, lines, inside)
     if "standard_error" in lines and "seed" not in table.column:
         if classes is not None:
             table.assume(
                 "a table of means gets no line for a blind guess: import.classes is not used"
             )
-        return means_of(table, lines, seeds, bar)
+        return means_of(table, without_marked(table, lines), seeds, bar)
     if seeds is not None:
         raise ConfigError(
             f"import.seeds={seeds} is for a table of means with error bars, which "
             f"{table.where} is not; leave it out"
         )
-    return collection_of(table, lines, classes)
+    return collection_of(table, lines, classes, unit)
 
 
 def _check_choices(choices_of: Mapping[str, tuple[Any, Sequence[str]]]) -> None:

@@ -40,12 +40,13 @@ _NO_ENVIRONMENT = {
 }
 
 
-def lengthen(table: Columns, values: str | None) -> None:
+def lengthen(table: Columns, values: str | None, inside: Sequence[str] = ()) -> None:
     """Turn the columns of environments, if each has one, into lines: one for each environment.
 
     Args:
         table: whose columns are known.
         values: what these columns hold, ``error`` or ``accuracy`` (None).
+        inside: those that the user calls in distribution.
 
     Raises:
         RecordError: no column is the algorithm; or none is the environment, and none may be that
@@ -66,7 +67,7 @@ def lengthen(table: Columns, values: str | None) -> None:
     if len(names) < 2 or {"error", "accuracy", "wrong"} & table.column.keys():
         raise table.missing("environment")
     if named is None:
-        _ask(table, names)
+        _ask(table, [name for name in names if str(name) not in inside])
     for name in averages:
         _check_average(table, name, names)
     holds = values or "accuracy"

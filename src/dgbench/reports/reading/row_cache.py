@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 import dgbench.records.evaluations
+import dgbench.records.row_columns
 import dgbench.records.rows
 import dgbench.records.status
 import dgbench.reports.reading.row_files
@@ -210,6 +211,7 @@ def _version() -> str:
     """
     modules = (
         dgbench.records.rows,
+        dgbench.records.row_columns,
         dgbench.records.evaluations,
         dgbench.records.status,
         dgbench.reports.reading.row_files,

@@ -11,7 +11,7 @@ import os
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -21,9 +21,11 @@ import numpy as np
 
 from dgbench.records.evaluations import RowKey
 from dgbench.records.files import open_regular
+from dgbench.records.row_columns import parse_columns
 from dgbench.records.rows import (
     DEFAULTS,
     IDENTITY_CHECKS,
+    ROW_CHECKS,
     ParsedRow,
     Role,
     keys,
@@ -47,7 +49,8 @@ MOST_NAMED_LINES = 20  # faulty lines of one file
 IDENTITY_KEYS = tuple(IDENTITY_CHECKS)
 SEEDED = keys(Role.DATA_SEED)
 BY_SEED = "by seed"  #: value of a key of :data:`SEEDED` where every seed has its own
-_place = itemgetter("step", "env", "subset")
+_PLACE = ("step", "env", "subset")
+_place = itemgetter(*_PLACE)
 CODE_SEPARATOR = " and "  #: between the code versions of a run that has several
 
 Stamp = tuple[int, int, int]  # what changes with a file: its size, and its times in ns
@@ -204,30 +207,56 @@ def read_row_file(file: Path, names: Names) -> RowFile:
         about = os.fstat(handle.fileno())
         opened = time.time()
         content = handle.read()
+    runs, faults = _usual_run(content, names, file.parent)
+    if not runs:
+        runs, faults = _all_runs(content, names, file.parent)
+    settled = opened - about.st_mtime > SETTLED_SECONDS
+    stamp = stamp_of(about) if settled else None
+    return RowFile(runs, faults, stamp, zlib.crc32(content))
+
+
+def _usual_run(content: bytes, names: Names, folder: Path) -> tuple[list[Record], list[Fault]]:
+    """Read a file with good rows of one run, none twice; no run for any other file."""
+    rows = parse_columns(content)
+    if rows is None:
+        return [], []
+    places = set(zip(*(rows.columns[name] for name in _PLACE), strict=True))
+    if len(places) < len(rows.columns["step"]):
+        return [], []
+    record = _record(rows.columns, places, rows.identity, names, folder)
+    return [record], _several_codes(record[0])
+
+
+def _several_codes(run: Run) -> list[Fault]:
+    """Report that a run was trained by several code versions, if it was."""
+    code = run.identity["code"]
+    if CODE_SEPARATOR not in code:
+        return []
+    return [Fault("several code versions", None, f"rows of {code}")]
+
+
+def _all_runs(content: bytes, names: Names, folder: Path) -> tuple[list[Record], list[Fault]]:
+    """Read whatever is a good row, and what is wrong with the others."""
     parsed, dropped = parse_rows(content)
     faults = [Fault("dropped line", line, reason) for line, reason in dropped]
     by_run: dict[str, list[ParsedRow]] = defaultdict(list)
     for row in parsed:
         by_run[row.identity["run"]].append(row)
     runs = []
-    run_faults = []
+    faults_of_runs = []
     for rows in by_run.values():
         identity, agreeing, contradicting = _agreed(rows)
         faults += contradicting
-        run, array = _record(agreeing, identity, names, file.parent)
-        runs.append((run, array))
-        repeated = len(agreeing) - run.row_count
+        record = _record_of_rows(agreeing, identity, names, folder)
+        runs.append(record)
+        repeated = len(agreeing) - record[0].row_count
         if repeated:
             differ = _disagreement(agreeing)
             reason = f"{repeated} rows were written twice{differ}; the later ones are used"
-            run_faults.append(Fault("disagreeing rows" if differ else "repeated rows", 0, reason))
-        if CODE_SEPARATOR in run.identity["code"]:
-            run_faults.append(
-                Fault("several code versions", None, f"rows of {run.identity['code']}")
-            )
-    settled = opened - about.st_mtime > SETTLED_SECONDS
-    stamp = stamp_of(about) if settled else None
-    return RowFile(runs, [*bounded(faults), *run_faults], stamp, zlib.crc32(content))
+            kind = "disagreeing rows" if differ else "repeated rows"
+            faults_of_runs.append(Fault(kind, 0, reason))
+        faults_of_runs += _several_codes(record[0])
+    return runs, [*bounded(faults), *faults_of_runs]
 
 
 def stamp_of(about: os.stat_result) -> Stamp:
@@ -300,18 +329,39 @@ def differing(
     )
 
 
-def _record(
+def _record_of_rows(
     rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, folder: Path
 ) -> Record:
     # the later line wins: a resumed run writes a step again
     kept = {_place(row.own): row for row in rows}
     values = [row.own for row in kept.values()]
-    latest = max(values, key=itemgetter("step"))
     codes = sorted({row.identity["code"] for row in kept.values()})
-    identity = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
-    columns = {name: [fields[name] for fields in values] for name in ROW_COLUMNS}
+    identity = {**identity, "code": CODE_SEPARATOR.join(codes)}
+    columns = {name: [fields[name] for fields in values] for name in ROW_CHECKS}
+    return _record(columns, kept.keys(), identity, names, folder)
+
+
+def _record(
+    columns: Mapping[str, Sequence[Any]],
+    places: Collection[RowKey],
+    identity: dict[str, Any],
+    names: Names,
+    folder: Path,
+) -> Record:
+    """Make a run and its rows.
+
+    Args:
+        columns: a value per row for each key of a row besides its identity.
+        places: step, environment and subset of the rows, each once.
+        identity: on which the rows agree.
+        names: receives the names that the rows hold.
+        folder: of the run.
+    """
+    last_step = max(columns["step"])
+    together = columns["together"][columns["step"].index(last_step)]
     array = row_array(columns, names)
+    identity = {**DEFAULTS, **identity}
     identity = {key: names.shared(identity[key]) for key in IDENTITY_KEYS}
-    lacking = lacking_of(folder, identity, kept)
-    run = Run("", identity, "", "", latest["step"], len(array), latest["together"], lacking)
+    lacking = lacking_of(folder, identity, places)
+    run = Run("", identity, "", "", last_step, len(array), together, lacking)
     return run, names.together(array)

@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.analysis.selection import (
+    CHOSEN,
     RunKey,
     Selection,
     UncountedRuns,
@@ -28,8 +29,13 @@ from dgbench.analysis.selection import (
 )
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
-from dgbench.records.rows import EVALUATED, Role, identity_key, identity_keys, keys
-from dgbench.reports.labels import algorithm_labels
+from dgbench.records.rows import EVALUATED, NOT_ADAPTED, Role, identity_key, identity_keys, keys
+from dgbench.reports.labels import (
+    adaptation_text,
+    algorithm_labels,
+    algorithm_name,
+    is_adapted,
+)
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
@@ -123,7 +129,10 @@ def select_runs(
     run_keys: list[RunKey] = [RunKey("")] * len(collection.runs)
     for group, indices in groups.items():
         identities = [collection.runs[index].identity for index in indices]
-        named = algorithm_labels(identities, searches=selection.chooses_draws)
+        named_as: Sequence[Identity] = identities
+        if selection.adaptation == CHOSEN:
+            named_as = _with_adaptation_chosen(identities)
+        named = algorithm_labels(named_as, searches=selection.chooses_draws)
         for index, label, identity in zip(indices, named, identities, strict=True):
             labels[index] = label
             run_keys[index] = RunKey(
@@ -133,6 +142,7 @@ def select_runs(
                 identity["seed"],
                 identity["draw"],
                 identity["protocol"],
+                adaptation_text(identity),
             )
     rows = finished_rows(collection)
     choices = selection.choose(records_of(rows, run_keys))
@@ -164,6 +174,25 @@ def select_runs(
     ]
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
     return Selected(runs, tests_of(runs, rows, at_step), _folds_without_rows(collection))
+
+
+def _with_adaptation_chosen(identities: Sequence[Identity]) -> list[Identity]:
+    """Give the runs of each algorithm that has adapted ones one name, ``erm (adaptation=chosen)``.
+
+    Runs that do not adapt are among them.
+    """
+    plain_names = [
+        algorithm_name({**identity, "adaptation": NOT_ADAPTED}) for identity in identities
+    ]
+    adapted = set()
+    for identity, name in zip(identities, plain_names, strict=True):
+        if is_adapted(identity):
+            adapted.add(name)
+    renamed: list[Identity] = []
+    for identity, name in zip(identities, plain_names, strict=True):
+        changes = {"adaptation": CHOSEN} if name in adapted else {}
+        renamed.append({**identity, **changes})
+    return renamed
 
 
 class _Tuples:

@@ -47,6 +47,7 @@ REST: dict[str, Any] = {
 DASHED: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1.5}
 _FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)  # of heat maps
 _FEW = 5  # curves in color where there are more than colors
+MOST_DRAWN = 60  #: algorithms that a figure names; a thousand make one of six meters
 Pictures = tuple[str, bytes, bytes]  # inline SVG without prolog, PNG, PDF
 
 #: what names an algorithm, alone or with its hyperparameters or a number
@@ -179,6 +180,11 @@ def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str]
         text = "" if np.isnan(value) or written is None else written(float(value))
         color = "white" if value > 0.8 else INK  # both legible on light and dark pages
         axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color)
+
+
+def too_many(algorithms: int) -> str:
+    """Explain why a figure that names every algorithm is not drawn."""
+    return f"{algorithms:,} algorithms are more than the {MOST_DRAWN} that it has room for"
 
 
 def label_of(name: str) -> str:

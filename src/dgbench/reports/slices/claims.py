@@ -1,16 +1,15 @@
-"""``report=claims``: how many claims of published tables survive the error bars that the tables
-print.
+"""``report=claims``: how many claims survive, of published tables or of the runs of a sweep.
 
-A bold number claims "best", and every order of two numbers claims "A above B". Both are judged by
-nothing but what is
+Claims of runs (``report.of=rows``): :mod:`.trials`. Of published tables, a bold number claims
+"best", and every order of two numbers claims "A above B". Both are judged by nothing but what is
 printed: means, error bars, and how many runs stand behind them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,13 +18,23 @@ from dgbench.analysis.accuracy import SPREADS
 from dgbench.analysis.comparison import holm
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
+from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
-from dgbench.reports.document import OF_RUNS, Document, Report, Section, problem_table
+from dgbench.reports.document import (
+    OF_RUNS,
+    Document,
+    ReportOfMeasures,
+    Section,
+    leads,
+    problem_table,
+)
 from dgbench.reports.published import Published, names, published
 from dgbench.reports.ranking.contests import ALPHA, contests
 from dgbench.reports.reading.collect import Collection
+from dgbench.reports.slices.trials import WORDS as OF_TRIALS
+from dgbench.reports.slices.trials import section_of
 from dgbench.reports.tables import Column, Table, entry, table
-from dgbench.validation import Refusal, Switch, shown
+from dgbench.validation import Count1, Refusal, Switch, shown
 
 ASSUMPTIONS = (
     (
@@ -142,10 +151,12 @@ def _assumed_bars(papers: Sequence[Published]) -> list[str]:
     ]
 
 
-class ClaimsReport(Report):
-    """Judges published tables by their own error bars; reads no runs.
+class ClaimsReport(ReportOfMeasures):
+    """Judges published tables by their own error bars, or the runs of a sweep by their trials.
 
     Args:
+        of: ``published``, which reads no runs, or ``rows``.
+        draws: numbers of draws of hyperparameters that are compared, of runs.
         tables: names of published tables; None takes all that have error bars over runs.
         domains: judge the tables by environment, in place of those of datasets.
     """
@@ -157,12 +168,42 @@ class ClaimsReport(Report):
     ] = Field(None)
 
     domains: Switch = False
+    of: Annotated[
+        Literal["published", "rows"], Refusal("judges nothing", "choose published or rows")
+    ] = "published"
+    draws: Annotated[
+        Annotated[list[Count1], Field(min_length=1)],
+        Refusal("is no list of numbers of draws", "write e.g. [1,2,5,10,20]"),
+    ] = Field([1, 2, 5, 10, 20])
+    needs: ClassVar[Mapping[str, Need]] = {
+        **{
+            f"report.{key}": Need(
+                where("report.of", lambda of: of == "published"),
+                "runs print no tables; leave it out",
+                misleads=False,
+            )
+            for key in ("tables", "domains")
+        },
+        **{
+            f"report.{key}": Need(
+                where("report.of", lambda of: of == "rows"),
+                "published tables have no runs; add report.of=rows",
+                misleads=False,
+            )
+            for key in ("draws", "measures", "compared")
+        },
+    }
 
-    unread = OF_RUNS
+    @property
+    def unread(self) -> Sequence[str]:  # type: ignore[override]
+        return OF_RUNS if self.of == "published" else ("selection",)
 
     def __call__(
         self, collection: Collection | None, selection: Selection, split_by: str | None = None
     ) -> Document:
+        if self.of == "rows":
+            assert collection is not None
+            return self._of_rows(collection, split_by)
         having = [paper for paper in map(published, names()) if paper.bar]
         papers = having if self.tables is None else [published(name) for name in self.tables]
         without = [paper.name for paper in papers if not paper.bar]
@@ -201,4 +242,17 @@ class ClaimsReport(Report):
         assumptions = [*ASSUMPTIONS, *_assumed_bars(papers)]
         return Document(
             title, "", [section], problem_table([]), assumptions, [f"{len(papers)} tables."], WORDS
+        )
+
+    def _of_rows(self, collection: Collection, split_by: str | None) -> Document:
+        """Judge the runs of a sweep."""
+        section, missing = section_of(collection, split_by, self.choice, self.draws)
+        problems = [*collection.problems, *missing]
+        return Document(
+            "What the runs of a sweep can tell",
+            "",
+            [section],
+            problem_table(problems),
+            lead=leads(f"{len(collection.runs):,} runs", problems),
+            words=OF_TRIALS,
         )

@@ -5,6 +5,7 @@ that kept some.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, label_o
 from dgbench.reports.tables import Column, percent, table
 from dgbench.validation import Count1
 
+FEWEST_IN_TSNE = 4
 MOST_COLORS = len(COLORS)  # more classes or environments are gray
 
 
@@ -31,12 +33,12 @@ class FeaturesReport(Report):
     """Draws the features that ``dgbench evaluate features=N`` kept.
 
     Args:
-        map: ``pca``, or ``umap`` where the package umap-learn is installed.
+        map: ``pca``, ``tsne``, or ``umap`` where the package umap-learn is installed.
         runs: at most so many runs are drawn.
     """
 
     name: FileName = "features"
-    map: Literal["pca", "umap"] = "pca"
+    map: Literal["pca", "tsne", "umap"] = "pca"
     runs: Count1 = 12
     unread = ("selection", "split_by")
 
@@ -128,18 +130,13 @@ def two_dimensions(features: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
     """Map (n, m) features to (n, 2) places, and say what the axes are.
 
     Raises:
-        ConfigError: ``umap`` and the package is not installed.
+        ConfigError: ``umap`` and the package is not installed, or ``tsne`` of too few images.
     """
     centered = features - features.mean(0)
-    if kind == "umap":
-        try:
-            from umap import UMAP
-        except ImportError:
-            raise ConfigError(
-                "report.map=umap needs the package umap-learn; install it, or use report.map=pca"
-            ) from None
-        places: np.ndarray = UMAP(random_state=0).fit_transform(centered)
-        return places, "UMAP, whose distances between groups mean nothing"
+    return MAPS[kind](centered)
+
+
+def _principal_components(centered: np.ndarray) -> tuple[np.ndarray, str]:
     u, s, _ = np.linalg.svd(centered, full_matrices=False)
     if len(s) < 2:
         lacking = 2 - len(s)
@@ -149,6 +146,50 @@ def two_dimensions(features: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
     share = 100 * s[:2] ** 2 / total
     axes_text = f"principal components, {share[0]:.0f}% and {share[1]:.0f}% of the variance"
     return u[:, :2] * s[:2], axes_text
+
+
+def _umap(centered: np.ndarray) -> tuple[np.ndarray, str]:
+    try:
+        from umap import UMAP
+    except ImportError:
+        raise ConfigError(
+            "report.map=umap needs the package umap-learn; install it, or use report.map=pca"
+        ) from None
+    places: np.ndarray = UMAP(random_state=0).fit_transform(centered)
+    return places, "UMAP, whose distances between groups mean nothing"
+
+
+def _tsne(centered: np.ndarray) -> tuple[np.ndarray, str]:
+    """Compute t-SNE (van der Maaten & Hinton, 2008) with scikit-learn, from a seed and two
+    principal components.
+
+    The perplexity is 30, or a third of the other images if they are fewer than 90.
+    """
+    from sklearn.manifold import TSNE
+
+    n = len(centered)
+    if n < FEWEST_IN_TSNE:
+        raise ConfigError(
+            f"report.map=tsne needs {FEWEST_IN_TSNE} images or more, and a run kept {n}; use "
+            "report.map=pca, or keep more with features=N"
+        )
+    perplexity = min(30.0, (n - 1) / 3)
+    start, _ = _principal_components(centered)
+    spread = float(start[:, 0].std()) or 1.0
+    # scikit-learn starts from components of this spread
+    tsne = TSNE(perplexity=perplexity, init=1e-4 * start / spread, random_state=0)
+    places: np.ndarray = tsne.fit_transform(centered)
+    return (
+        places,
+        f"t-SNE of perplexity {perplexity:.0f}, whose distances between groups mean nothing",
+    )
+
+
+MAPS: Mapping[str, Callable[[np.ndarray], tuple[np.ndarray, str]]] = {
+    "pca": _principal_components,
+    "umap": _umap,
+    "tsne": _tsne,
+}
 
 
 def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> dict[str, float]:
