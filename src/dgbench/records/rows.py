@@ -699,6 +699,9 @@ def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
     return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
 
 
+_PLAIN_TYPES = frozenset({type(None), str, int, float, bool})
+
+
 def identity_keys(
     identities: Iterable[Mapping[str, Any]], names: Sequence[str]
 ) -> list[tuple[str, ...]]:
@@ -709,14 +712,15 @@ def identity_keys(
     """
     texts: dict[Any, str] = {}
 
-    def text(value: Any) -> str:
-        plain = value is None or isinstance(value, str | int | float)
-        key = (type(value), value) if plain else id(value)
-        if key not in texts:
-            texts[key] = json.dumps(value, sort_keys=True, default=str)
-        return texts[key]
-
     def key_of(identity: Mapping[str, Any]) -> tuple[str, ...]:
-        return tuple(text(identity.get(name)) for name in names)
+        key = []
+        for name in names:
+            value = identity.get(name)
+            place = (type(value), value) if type(value) in _PLAIN_TYPES else id(value)
+            text = texts.get(place)
+            if text is None:
+                text = texts[place] = json.dumps(value, sort_keys=True, default=str)
+            key.append(text)
+        return tuple(key)
 
     return [key_of(identity) for identity in identities]

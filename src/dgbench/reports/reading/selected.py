@@ -105,14 +105,27 @@ def no_seeds(published: Sequence[Published]) -> RecordError:
     )
 
 
-def select_runs(
-    collection: Collection, selection: Selection, split_by: str | None = None
-) -> Selected:
-    """Choose a step of every finished run and a draw of every search.
+@dataclass(frozen=True, eq=False)
+class NamedRuns:
+    """What selections and tables call the runs of a collection, in their order."""
+
+    keys: Sequence[RunKey]
+    labels: Sequence[str]  #: the algorithms as tables name them
+
+
+def name_runs(
+    collection: Collection,
+    *,
+    searches: bool,
+    adaptation_chosen: bool = False,
+    split_by: str | None = None,
+) -> NamedRuns:
+    """Name the runs of a collection.
 
     Args:
         collection: what was collected.
-        selection: the method.
+        searches: draws of hyperparameters are chosen among, so they share a label.
+        adaptation_chosen: methods of adaptation are chosen among, so they share a label, too.
         split_by: one more identity key whose values are kept apart.
 
     Raises:
@@ -130,9 +143,9 @@ def select_runs(
     for group, indices in groups.items():
         identities = [collection.runs[index].identity for index in indices]
         named_as: Sequence[Identity] = identities
-        if selection.adaptation == CHOSEN:
+        if adaptation_chosen:
             named_as = _with_adaptation_chosen(identities)
-        named = algorithm_labels(named_as, searches=selection.chooses_draws)
+        named = algorithm_labels(named_as, searches=searches)
         for index, label, identity in zip(indices, named, identities, strict=True):
             labels[index] = label
             run_keys[index] = RunKey(
@@ -144,19 +157,50 @@ def select_runs(
                 identity["protocol"],
                 adaptation_text(identity),
             )
+    return NamedRuns(run_keys, labels)
+
+
+def select_runs(
+    collection: Collection,
+    selection: Selection,
+    split_by: str | None = None,
+    named: NamedRuns | None = None,
+) -> Selected:
+    """Choose a step of every finished run and a draw of every search.
+
+    Args:
+        collection: what was collected.
+        selection: the method.
+        split_by: one more identity key whose values are kept apart.
+        named: its runs as :func:`name_runs` names them, where several methods choose among them.
+
+    Raises:
+        ConfigError: ``split_by`` is no identity key.
+    """
+    if named is None:
+        named = name_runs(
+            collection,
+            searches=selection.chooses_draws,
+            adaptation_chosen=selection.adaptation == CHOSEN,
+            split_by=split_by,
+        )
     rows = finished_rows(collection)
-    choices = selection.choose(records_of(rows, run_keys))
+    choices = selection.choose(records_of(rows, named.keys))
     for index, run in enumerate(collection.runs):
         if run.unusable:
             choices.reason[index] = run.unusable
             choices.steps[index] = -1
     draws = (
-        choose_draws(run_keys, choices, selection) if selection.chooses_draws else UncountedRuns()
+        choose_draws(named.keys, choices, selection) if selection.chooses_draws else UncountedRuns()
     )
     reasons = {**choices.reason, **draws.stuck, **draws.lost}
     everywhere = _environments_of_full(collection)
     decided = zip(
-        collection.runs, labels, choices.steps.tolist(), choices.accuracy.tolist(), strict=True
+        collection.runs,
+        named.labels,
+        choices.steps.tolist(),
+        choices.accuracy.tolist(),
+        strict=True,
     )
     runs = [
         SelectedRun(
