@@ -29,10 +29,12 @@ class AveragedScores(pl.Callback):
 
     Args:
         rule: what is averaged.
+        steps: length of the whole training.
     """
 
-    def __init__(self, rule: AveragingRule) -> None:
+    def __init__(self, rule: AveragingRule, steps: int = 0) -> None:
         self.rule = rule
+        self.steps = steps
         self._restored: dict[str, Any] | None = None
         self._live: dict[str, Tensor] = {}
         self._hook: Callable[[int], None] | None = None
@@ -46,6 +48,9 @@ class AveragedScores(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self._restored is None:
             self.rule.begin(_buffers(pl_module))
+            if hasattr(self.rule, "prepare"):
+                params = dict(pl_module.named_parameters())
+                self.rule.prepare(self.steps, params, _buffers(pl_module))
         else:
             state = pl_module.transfer_batch_to_device(self._restored, pl_module.device, 0)
             self.rule.load_state_dict(state)

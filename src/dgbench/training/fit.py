@@ -73,7 +73,9 @@ class Fit:
         self.data = group_data(group)
         self.module.training_images = self.data.training_images
         averaging = self.study.averaging()
-        self.averaging = AveragedScores(averaging.rule) if averaging else None
+        self.averaging = None
+        if averaging:
+            self.averaging = AveragedScores(averaging.rule, self.settings.steps)
         self.final_only = averaging is not None and averaging.rule.final_only
         users = self.study.config["callbacks"]
         named = {name: build(without(users, name, "passive"), name) for name in users}
