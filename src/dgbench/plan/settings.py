@@ -273,6 +273,7 @@ class AveragingRuleKeys(Open):
     batchnorm_batches: Annotated[
         AtLeast0, Refusal("is not an integer >= 0", "give one, 500 is published")
     ] = 500
+    beta: Annotated[Positive, Refusal("is not a number > 0", "give one, 0.5 is published")] = 0.5
 
 
 class AveragingKeys(Named):

@@ -79,7 +79,7 @@ class Fit:
         self.averaging = None
         if averaging:
             constant = self.frozen[0].tensors if self.frozen[0] else ()
-            self.averaging = AveragedScores(averaging.rule, constant)
+            self.averaging = AveragedScores(averaging.rule, self.settings.steps, constant)
         self.final_only = averaging is not None and averaging.rule.final_only
         users = self.study.config["callbacks"]
         named = {name: build(without(users, name, "passive"), name) for name in users}
