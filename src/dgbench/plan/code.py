@@ -173,11 +173,15 @@ def _is_class(path: str) -> bool:
 
 @cache
 def _registered(group: str) -> frozenset[str]:
-    """Find the import paths of classes and functions that files of a group of ``conf/`` name;
-    ``**`` is all groups.
+    """Find the import paths of classes and functions that files of a group of ``conf/`` name.
+
+    Group ``**`` is all groups.
     """
-    texts = (file.read_text(encoding="utf-8") for file in CONF.glob(f"{group}/*.yaml"))
-    return frozenset(path for text in texts for path in _PATH.findall(re.sub("#.*", "", text)))
+    paths: set[str] = set()
+    for file in CONF.glob(f"{group}/*.yaml"):
+        text = re.sub("#.*", "", file.read_text(encoding="utf-8"))
+        paths.update(_PATH.findall(text))
+    return frozenset(paths)
 
 
 @cache

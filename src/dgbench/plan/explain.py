@@ -222,9 +222,7 @@ def _not_of_launcher(key: str, *_: object) -> str:
 
 
 def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
-    """Explain in one line a key that a command does not have; what was typed decides which there
-    are.
-    """
+    """Explain in one line a key that a command does not have, given all that was typed."""
     config, chosen = _composed(root, words, key)
     keys = [*nested_keys(config, ""), *_hyperparameters(config)]
     group, _, sub = key.partition(".")
@@ -249,7 +247,8 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
         return f"key {key} is unknown; {listed}"
     if not sub or not options(group):
         return f"key {key} is unknown; {_similar_key_question(key, keys)}{SEE}"
-    if own_file := _own_file(group, words):
+    own_file = _own_file(group, words)
+    if own_file:
         return _not_of_own_file(group, sub, own_file)
     subkeys = list(nested_keys(config.get(group), ""))
     close = get_close_matches(sub, subkeys, n=1, cutoff=0.65)
@@ -261,18 +260,7 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
         )
     if close and not owners:
         return f"key {key} is unknown; did you mean {group}.{close[0]}? {SEE}"
-    alike = (
-        []
-        if owners
-        else [entry for entry in keys if entry.rpartition(".")[2] == key.rpartition(".")[2]]
-    )
-    elsewhere = [
-        f"{package_of(file)}.{sub}"
-        for file in (CONF / group).glob("*.yaml")
-        if sub in keys_of_file(file)
-    ]
-    moved = [entry for entry in elsewhere if entry != key]
-    meant = f"did you mean {(moved or alike)[0]}? " if moved or alike else ""
+    meant = _meant_key_question(key, [] if owners else keys)
     names = [name for name in subkeys if "." not in name and not name.startswith("_")]
     listed = f"its keys are {', '.join(names)}" if names else "it has no keys"
     if len(names) > LISTED:
@@ -281,8 +269,26 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     return f"{group}={chosen.get(group) or 'null'} has no key {sub}; {meant}{listed}{belongs}"
 
 
+def _meant_key_question(key: str, keys: Sequence[str]) -> str:
+    """Ask for the key under which another file of the group, or else any of these keys, has it.
+
+    Returns:
+        ``did you mean X? ``, or an empty text if there is no such key.
+    """
+    group, _, sub = key.partition(".")
+    for file in (CONF / group).glob("*.yaml"):
+        moved = f"{package_of(file)}.{sub}"
+        if moved != key and sub in keys_of_file(file):
+            return f"did you mean {moved}? "
+    last = key.rpartition(".")[2]
+    for entry in keys:
+        if entry.rpartition(".")[2] == last:
+            return f"did you mean {entry}? "
+    return ""
+
+
 def _own_file(group: str, words: Sequence[str]) -> Path | None:
-    """Find the file of the user's own that was chosen for a group; None where dgbench's was."""
+    """Find the file of the user's own that was chosen for a group, or return None."""
     folder = config_options(words)
     names = [word.partition("=")[2] for word in words if word.partition("=")[0] == group]
     if not folder or not names:

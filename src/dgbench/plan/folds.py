@@ -244,7 +244,7 @@ def without_small(fold: Fold, only_tested: Collection[str]) -> Fold:
 
 
 def selection_note(selection: Selection, folds: Sequence[Fold], runs: Path) -> str | None:
-    """Say why the closing table cannot choose steps by this selection; None where it can.
+    """Explain why the closing table cannot choose steps by this selection, or return None.
 
     Rows stay the same.
 
@@ -260,7 +260,9 @@ def selection_note(selection: Selection, folds: Sequence[Fold], runs: Path) -> s
             "protocol.groups=[[A,B],...]), and read all with "
             f"{selecting_report_line(selection, [runs])}"
         )
-    held = {env for fold in folds for env in fold.held_out}
+    held: set[str] = set()
+    for fold in folds:
+        held.update(fold.held_out)
     not_held_out = [name for name in selection.validation_environments if name not in held]
     if not_held_out:
         return (

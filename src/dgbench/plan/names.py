@@ -45,7 +45,8 @@ def our_name(name: str) -> str:
     averaging and stays: ``JiGen+SWAD`` is ``ji_gen+SWAD``.
     """
     names = ours_by_name()
-    if exact := names.get(letters_of(name)):
+    exact = names.get(letters_of(name))
+    if exact:
         return exact
     first, plus, rest = name.partition("+")
     return names.get(letters_of(first), first) + plus + rest
@@ -53,14 +54,16 @@ def our_name(name: str) -> str:
 
 @cache
 def ours_by_name() -> Mapping[str, str]:
-    return {
-        letters_of(alias): ours
-        for ours, names in algorithm_names().items()
-        for alias in (ours, *names.values())
-    }
+    """Map the letters of every name of an algorithm to ours."""
+    by_name = {}
+    for ours, names in algorithm_names().items():
+        for alias in (ours, *names.values()):
+            by_name[letters_of(alias)] = ours
+    return by_name
 
 
 def letters_of(name: str) -> str:
+    """Return the lowercase letters and digits of a name, with ``++`` written as ``pp``."""
     return "".join(letter for letter in name.lower().replace("++", "pp") if letter.isalnum())
 
 

@@ -251,7 +251,7 @@ class Planner:
 
         def planned() -> list[Fold]:
             folds = planned_folds(composed["protocol"], dataset.info)
-            for env in dict.fromkeys(env for fold in folds for env in fold.training):
+            for env in trained_in(folds):
                 need_training_images(env, dataset.info.counts.get(env, {}).get("train", 1))
             return folds
 
@@ -274,17 +274,13 @@ class Planner:
         settings = self._once("settings", alike, lambda: TrainerSettings(**config["trainer"]))
         check_labels(config, settings)
         shared = self._once("shared", alike, lambda: shared_parts(config, dataset.info, settings))
-        if (
-            len(self._made["hparams"]) >= MOST_REMEMBERED
-        ):  # random draws, each with values of its own
-            self._made["hparams"].clear()
+        if len(self._made["hparams"]) >= MOST_REMEMBERED:
+            self._made["hparams"].clear()  # random draws, each with values of its own
         asked = f"{alike}\n{composed.text('hparams', 'algorithm', 'protocol')}"
-        trained_on = dict.fromkeys(env for fold in folds for env in fold.training)
-        images = {
-            env: dataset.info.counts[env]["train"]
-            for env in trained_on
-            if env in dataset.info.counts
-        }
+        images = {}
+        for env in trained_in(folds):
+            if env in dataset.info.counts:
+                images[env] = dataset.info.counts[env]["train"]
         for fold in folds:
             settings.minibatches(len(fold.training))  # refuses more than there are
         smallest = dataset.info.smallest_training
@@ -325,9 +321,7 @@ class Planner:
 
 
 def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesError:
-    """Say in the same line what a minibatch needs, where the size of one is known and environments
-    repeat no image.
-    """
+    """Add to the line what a minibatch needs, if its size is known and no image is repeated."""
     config = composed.plain()
     settings = TrainerSettings(**config["trainer"])
     if settings.small_environments == "repeat":
@@ -349,7 +343,15 @@ def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesErr
         folds = planned_folds(config["protocol"], info)
     except ConfigError:  # which is said once the images fit
         return error
-    return with_batch_refusal(error, batch_size, {env for fold in folds for env in fold.training})
+    return with_batch_refusal(error, batch_size, set(trained_in(folds)))
+
+
+def trained_in(folds: Sequence[Fold]) -> list[str]:
+    """List the environments that any of these folds trains on, each once."""
+    envs: dict[str, None] = {}
+    for fold in folds:
+        envs |= dict.fromkeys(fold.training)
+    return list(envs)
 
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:

@@ -286,9 +286,9 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
                 "protocol=flexible has other environments for every class; choose pairs=each or "
                 "another"
             )
-        unseen = (
-            tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()
-        )
+        if not fold.held_out:
+            continue
+        unseen = tuple(env for env in fold.tested if env not in fold.training)
         if unseen:
             pairs.append(EnvironmentPair(pairing, fold.name, tuple(fold.training), unseen))
     if not pairs:
@@ -300,8 +300,9 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
 
 def slots_of(trials: int, halves: int, nulls: Sequence[str]) -> list[Slot]:
     """List the estimates of a pair; labels are shuffled in trials only, not on halves."""
-    over_halves = [null for null in nulls if null != LABELS]
-    return [
-        *(Slot(TRIAL, number, null) for number in range(trials) for null in nulls),
-        *(Slot(HALF, number, null) for number in range(halves) for null in over_halves),
-    ]
+    slots = []
+    for number in range(trials):
+        slots += [Slot(TRIAL, number, null) for null in nulls]
+    for number in range(halves):
+        slots += [Slot(HALF, number, null) for null in nulls if null != LABELS]
+    return slots

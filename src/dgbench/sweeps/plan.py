@@ -73,10 +73,9 @@ def print_plan(
     counted = [kind for kind in kinds if kind.cost]
     if counted:
         print(_counted_columns(counted))
-    needing = workload.needing.values()
-    absent = dict.fromkeys(
-        line for study in needing for line in absent_files(study.config, study.info, study.weights)
-    )
+    absent: dict[str, None] = {}
+    for study in workload.needing.values():
+        absent |= dict.fromkeys(absent_files(study.config, study.info, study.weights))
     notes = [
         *_images(kinds),
         *_searched(kinds),
@@ -327,9 +326,7 @@ def _assumed_card(kinds: Iterable[KindLeft]) -> str:
 
 
 def _unclocked(kinds: Iterable[KindLeft]) -> str:
-    """Return the marks in the table of kinds that were never clocked: of a guess, of no time, or
-    both.
-    """
+    """Return the marks that kinds never clocked have in the table: ~ for a guess, ? for no time."""
     marks = set()
     for kind in kinds:
         if kind.seconds is None:
@@ -411,14 +408,14 @@ def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
 
 def _without_effect(kinds: Iterable[KindLeft]) -> Iterator[str]:
     """List phases and losses without effect, but for random draws, where this may happen."""
-    cautions = (
-        f"{kind.algorithm}: {caution}"
-        for kind in kinds
-        for study in kind.left
-        if not study.spec.draw
-        for caution in without_effect(study.config, study.spec.hparams)
-    )
-    yield from dict.fromkeys(cautions)
+    cautions: dict[str, None] = {}
+    for kind in kinds:
+        for study in kind.left:
+            if study.spec.draw:
+                continue
+            for caution in without_effect(study.config, study.spec.hparams):
+                cautions[f"{kind.algorithm}: {caution}"] = None
+    yield from cautions
 
 
 def _print_table(workload: Workload) -> None:
