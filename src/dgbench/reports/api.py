@@ -188,8 +188,9 @@ def _for_each_setting(
 def _joined(
     parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]
 ) -> pd.DataFrame:
-    """Join the tables of several settings in one frame; its ``attrs`` hold title, notes, selection,
-    problems.
+    """Join the tables of several settings in one frame.
+
+    Its ``attrs`` hold title, notes, selection and problems.
 
     Args:
         parts: title of the setting -> its table.
@@ -199,19 +200,20 @@ def _joined(
     if not parts:
         raise RecordError("no run of this frame was tested; keep the lines whose subset is test")
     tables = list(parts.values())
-    columns = ["setting"] if len(parts) > 1 else []
-    columns += dict.fromkeys(column.name for table in tables for column in table.columns)
+    names = {"setting": None} if len(parts) > 1 else {}
+    for table in tables:
+        names |= dict.fromkeys(column.name for column in table.columns)
+    columns = list(names)
     notes: dict[str, None] = {}
     for setting, table in parts.items():
         for note in table.notes:
             shared = all(note in other.notes for other in tables)
             notes[note if shared else f"{setting}: {note}"] = None
-    lines = [
-        {"setting": setting, **line}
-        for setting, table in parts.items()
-        for line in table.frame.to_dict("records")
-    ]
-    joined = pd.DataFrame(lines, columns=None if lines else columns)
+    lines = []
+    for setting, table in parts.items():
+        for line in table.frame.to_dict("records"):
+            lines.append({"setting": setting, **line})
+    joined = pd.DataFrame(lines) if lines else pd.DataFrame(columns=columns)
     joined = joined[[*columns, *(c for c in joined.columns if c not in columns and c != "setting")]]
     selection = frame.attrs.get("selection")
     texts = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in problems]

@@ -238,8 +238,9 @@ def title_of(item: Table | Figure, document: Document) -> str:
 
 
 def remake(document: Document, item: Table | Figure) -> str:
-    """Build the command that makes one table or figure again; empty where the document does not
-    know its own.
+    """Build the command that makes one table or figure again.
+
+    It is an empty text if the document does not know its own command.
     """
     return f"{document.command} 'only=[{item.name}]'" if document.command else ""
 
@@ -250,8 +251,11 @@ def keep(document: Document, names: Names[str]) -> Document:
     Raises:
         ConfigError: a name is neither a table nor a figure of this document.
     """
-    tables = {item.name for section in document.sections for item in section.tables}
-    figures = {figure.name for section in document.sections for figure in section.figures}
+    tables: set[str] = set()
+    figures: set[str] = set()
+    for section in document.sections:
+        tables.update(table.name for table in section.tables)
+        figures.update(figure.name for figure in section.figures)
     unknown = sorted(set(names) - tables - figures)
     if unknown:
         close = get_close_matches(unknown[0], sorted(tables | figures), n=1)

@@ -344,7 +344,7 @@ def _names(name: str, values: Any) -> NDArray[np.str_]:
 
 
 def _groups(groups: Any) -> NDArray[np.str_]:
-    """Build one label for each image; of several lists, their combination."""
+    """Build one label for each image, which combines its values if there are several lists."""
     if not isinstance(groups, Mapping | pd.DataFrame):
         return _names("groups", groups)
     if not len(groups):
@@ -353,13 +353,11 @@ def _groups(groups: Any) -> NDArray[np.str_]:
         )
     columns = {str(key): _names(f"groups[{key!r}]", groups[key]) for key in groups}
     _check_lengths(columns)
-    named = zip(*columns.values(), strict=True)
-    return np.array(
-        [
-            ", ".join(f"{key}={value}" for key, value in zip(columns, line, strict=True))
-            for line in named
-        ]
-    )
+    labels = []
+    for values in zip(*columns.values(), strict=True):
+        named = [f"{key}={value}" for key, value in zip(columns, values, strict=True)]
+        labels.append(", ".join(named))
+    return np.array(labels)
 
 
 def _check_lengths(arrays: Mapping[str, NDArray[Any]]) -> None:

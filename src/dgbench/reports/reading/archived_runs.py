@@ -44,11 +44,23 @@ if TYPE_CHECKING:
 MOST_BAD_LINES = 1000  # that are no runs; then the rest of the archive is no better
 LONGEST_LINE = 16_000_000  # bytes of one packed run, some 250,000 rows
 _COUNT = whole(0, LARGEST_COUNT)
+
+
+def _text(value: Any) -> str:
+    """Return what is wrong with a value that must be text, or an empty text."""
+    return "" if type(value) is str else f"is {shown(value)}, not text"
+
+
+def _status(value: Any) -> str:
+    """Return what is wrong with the word of a status, or an empty text."""
+    return "" if value in (*WORDS, UNKNOWN) else f"is {shown(value)}, no status"
+
+
 #: of the keys of a run besides its identity
 _RUN_CHECKS = {
-    "folder": lambda value: "" if type(value) is str else f"is {shown(value)}, not text",
-    "status": lambda value: "" if value in (*WORDS, UNKNOWN) else f"is {shown(value)}, no status",
-    "reason": lambda value: "" if type(value) is str else f"is {shown(value)}, not text",
+    "folder": _text,
+    "status": _status,
+    "reason": _text,
     "last_step": _COUNT,
     "row_count": _COUNT,
     "together": optional(_COUNT),

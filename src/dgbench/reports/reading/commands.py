@@ -50,9 +50,8 @@ class Typed:
         command, typed = (_texts(session.get(key)) for key in ("command", "typed"))
         words = tuple(command[1:]) if command else _hydra_words(run)
         path = session.get("python_path")
-        return cls(
-            words, tuple(config_options(typed)), printable(path) if isinstance(path, str) else ""
-        )
+        python_path = printable(path) if isinstance(path, str) else ""
+        return cls(words, tuple(config_options(typed)), python_path)
 
     def command(self, run: Path, instead: Sequence[str], without: Sequence[str] = ()) -> str:
         """Write the command that trains with these words; ``instead`` replaces those that set the

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,8 @@ def places(roots: Any) -> list[Path]:
     """
     paths = roots if isinstance(roots, Iterable) and not isinstance(roots, str | Path) else [roots]
     named = [os.path.expanduser(str(root)) for root in paths if root is not None and str(root)]
-    return [Path(place) for path in named for place in _matches(path)]
+    matches = chain.from_iterable(_matches(path) for path in named)
+    return [Path(place) for place in matches]
 
 
 def _matches(path: str) -> list[str]:

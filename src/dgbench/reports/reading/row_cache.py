@@ -131,7 +131,9 @@ def _pack(files: Mapping[str, RowFile], names: Names, target: BinaryIO) -> None:
             lines.write(_json_line({"version": _version(), "names": list(names)}))
             for key, file in files.items():
                 lines.write(_json_line(_about(key, file)))
-        arrays = [rows for file in files.values() for _, rows in file.runs]
+        arrays = []
+        for file in files.values():
+            arrays += [rows for _, rows in file.runs]
         shape = (sum(map(len, arrays)),)
         header = {
             "descr": np.lib.format.dtype_to_descr(ROW_TYPE),

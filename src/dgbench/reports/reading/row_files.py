@@ -164,8 +164,13 @@ class Fault:
 
     def in_file(self, file: Path) -> Problem:
         """Convert it to a problem of that file, or of the folder around it."""
-        path = printable(file.parent if self.line is None else file)
-        return Problem(self.kind, f"{path}:{self.line}" if self.line else path, self.reason)
+        if self.line is None:
+            place = printable(file.parent)
+        elif self.line == 0:
+            place = printable(file)
+        else:
+            place = f"{printable(file)}:{self.line}"
+        return Problem(self.kind, place, self.reason)
 
 
 def bounded(faults: Sequence[Fault]) -> list[Fault]:
@@ -334,10 +339,11 @@ def _record_of_rows(
 ) -> Record:
     # the later line wins: a resumed run writes a step again
     kept = {_place(row.own): row for row in rows}
-    values = [row.own for row in kept.values()]
     codes = sorted({row.identity["code"] for row in kept.values()})
     identity = {**identity, "code": CODE_SEPARATOR.join(codes)}
-    columns = {name: [fields[name] for fields in values] for name in ROW_CHECKS}
+    columns = {}
+    for name in ROW_CHECKS:
+        columns[name] = [row.own[name] for row in kept.values()]
     return _record(columns, kept.keys(), identity, names, folder)
 
 

@@ -339,7 +339,8 @@ def scatter(parts: Sequence[Points], axes: Axes, name: str, title: str) -> Figur
     columns = min(2, len(parts))
     rows = -(-len(parts) // columns)
     width = 6.0 if columns == 1 else 8.0
-    with canvas(name, width, 4.2 * rows if columns == 1 else 3.4 * rows) as drawn:
+    height = 4.2 * rows if columns == 1 else 3.4 * rows
+    with canvas(name, width, height) as drawn:
         panels = drawn.subplots(rows, columns, squeeze=False).ravel()
         for panel, points in zip(panels, parts, strict=False):
             _draw(panel, points, axes)

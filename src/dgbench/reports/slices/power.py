@@ -339,8 +339,9 @@ class PowerReport(ReportOfMeasures):
         for run in group.runs:
             runs[run.label].append(run)
         have = {name: repetitions(runs[name]) for name in names}
-        highest = max(number for numbers in have.values() for number in numbers)
-        targets = set().union(*have.values(), range(highest + 1, highest + 1 + self.batch))
+        anywhere = set().union(*have.values())
+        highest = max(anywhere)
+        targets = anywhere.union(range(highest + 1, highest + 1 + self.batch))
         if str(runs[names[0]][0].identity["code"]).startswith(IMPORTED):
             lacking = (
                 f"{name} {', '.join(map(str, sorted(targets - have[name])))}" for name in names

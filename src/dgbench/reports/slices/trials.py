@@ -417,7 +417,7 @@ def section_of(
     figure = draw_figure(draws)
     figures = [figure] if figure else []
     answer = _answer(orders, order_pairs, draws)
-    problems = [problem for one in judged[:1] for problem in one.evaluation.problems]
+    problems = list(judged[0].evaluation.problems) if judged else []
     section = Section("trials", "Claims of these runs", tables, figures, answer=answer)
     return section, problems
 
