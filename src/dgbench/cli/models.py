@@ -265,7 +265,7 @@ def evaluate(
         overrides: keys of ``dataset``, ``corruptions``, ``protocol``, ``adaptation`` and
             ``trainer``, as typed; lists of values of ``adaptation`` evaluate with each.
         name: what tables call it; a plain function needs one.
-        classes: names of the model's outputs, in their order; empty where they are the dataset's.
+        classes: names of the model's outputs, in their order; empty if they are the dataset's.
         weights: file with the tensors of a timm model.
         step: of a run, ``last`` or ``best``; None is ``last``, of runs that are averaged the best
             one that they kept.

@@ -101,7 +101,7 @@ def job_check(
 
 
 def caution_of(planned: PlannedShift) -> str:
-    """Say why this machine cannot do a job that another may be able to do.
+    """Explain why this machine cannot do a job that another may be able to do.
 
     The text is empty if it can, or if no check with torch is needed.
 

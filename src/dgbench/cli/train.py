@@ -77,7 +77,7 @@ def nothing_left(planned: Sequence[PlannedStudy], config: DictConfig) -> bool:
 
 
 def tell_dataset(info: DatasetInfo) -> None:
-    """Say what was understood of a dataset."""
+    """Print what was understood of a dataset."""
     from dgbench.data.understanding import lines_of_dataset
 
     for line in lines_of_dataset(info):

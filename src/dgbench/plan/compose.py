@@ -93,8 +93,8 @@ class Override:
     """One override of a study."""
 
     typed: str  #: by the user
-    top: str = ""  #: top-level key that it changes; empty where it chooses from a group
-    key: str = ""  #: that it sets to a plain value; empty where it does more than that
+    top: str = ""  #: top-level key that it changes; empty if it chooses from a group
+    key: str = ""  #: that it sets to a plain value; empty if it does more than that
     value: Any = None  #: plain
 
 

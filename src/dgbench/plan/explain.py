@@ -108,7 +108,7 @@ def _of_composing(
 
 
 def less_memory(config_name: str) -> str:
-    """Say what to do where a command has not enough memory."""
+    """Explain what to do if a command has not enough memory."""
     return "read fewer runs, or use a larger machine" if config_name == "report" else LESS_MEMORY
 
 
@@ -122,8 +122,9 @@ def _key_of(file: str, words: Sequence[str]) -> str:
 
 
 def _meant(word: str, root: str) -> str:
-    """Guess what a word without an equal sign is: a choice of a group, or what a report reads;
-    empty where neither.
+    """Guess what a word without an equal sign is: a choice of a group, or what a report reads.
+
+    Returns an empty text if it is neither.
     """
     if "=" in word:
         return ""
@@ -142,8 +143,9 @@ def _meant(word: str, root: str) -> str:
 
 
 def _as_text(override: str) -> str:
-    """Say how to type an override whose value is one text with special characters; empty for a list
-    or mapping.
+    """Show how to type an override whose value is one text with special characters.
+
+    Returns an empty text for a list or mapping.
     """
     key, equals, value = override.partition("=")
     if not equals or not value or value[0] in "[{":
@@ -167,7 +169,7 @@ def _choice(group: str, name: str, _: str, words: Sequence[str]) -> str:
 
 
 def _from_elsewhere(group: str, name: str, words: Sequence[str]) -> str:
-    """Say how a choice is made that no file of ``conf/`` is: a file of the user's own, or a network
+    """Explain how a choice is made that no file of ``conf/`` is: a file of the user's own, or a network
     of timm.
     """
     if group == "backbone":
@@ -309,8 +311,9 @@ def _not_of_own_file(group: str, key: str, file: Path) -> str:
 
 
 def _listed_siblings(key: str, keys: Sequence[str]) -> str:
-    """Name what a mapping below a group holds, for a key that it lacks; empty where the mapping is
-    unknown as well.
+    """Name what a mapping below a group holds, for a key that it lacks.
+
+    Returns an empty text if the mapping is unknown as well.
     """
     parent, _, last = key.rpartition(".")
     prefix = f"{parent}."
@@ -327,8 +330,9 @@ def _listed_siblings(key: str, keys: Sequence[str]) -> str:
 
 
 def _similar_key_question(key: str, keys: Sequence[str]) -> str:
-    """Ask whether a key is meant that ends like this one, or looks like it; empty where there is
-    none.
+    """Ask whether a key is meant that ends like this one, or looks like it.
+
+    Returns an empty text if there is none.
     """
     last = key.rpartition(".")[2]
     same_ending = [
@@ -345,8 +349,9 @@ def _similar_key_question(key: str, keys: Sequence[str]) -> str:
 
 
 def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Compose the configuration of the chosen groups; return it with the name of the choice in each
-    group.
+    """Compose the configuration of the chosen groups.
+
+    Returns it with the name of the choice in each group.
     """
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -375,8 +380,9 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
 
 
 def _hyperparameters(config: Any) -> list[str]:
-    """List the addresses ``hparams.NAME`` of all hyperparameters; no file of ``conf/`` has them
-    under these keys.
+    """List the addresses ``hparams.NAME`` of all hyperparameters.
+
+    No file of ``conf/`` has them under these keys.
     """
     if "hparams" not in config:
         return []

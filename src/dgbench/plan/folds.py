@@ -49,11 +49,11 @@ class Fold:
     training: tuple[str, ...]  #: environments to train on, in the order of the given ones
     #: given environments never trained on; with a membership, those of which some class never is
     held_out: tuple[str, ...]
-    #: tested environments of every fold of the protocol, by number; None where the given
+    #: tested environments of every fold of the protocol, by number, or None if the given
     #: environments tell (leave-one-out, single source)
     folds: tuple[tuple[str, ...], ...] | None = None
     validation: tuple[str, ...] = ()  #: held-out environments that only choose among models
-    membership: Membership | None = None  #: None where all classes share their environments
+    membership: Membership | None = None  #: None if all classes share their environments
 
     @property
     def tested(self) -> tuple[str, ...]:

@@ -30,8 +30,9 @@ def algorithm_names() -> Mapping[str, Mapping[str, str]]:
 
 
 def name_in_papers(label: str) -> str:
-    """Write a label as papers do: ``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``;
-    unknown names stay.
+    """Write a label as papers do: ``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``.
+
+    Unknown names stay.
     """
     name, *rest = re.split(r"(?=[+ ])", label, maxsplit=1)
     averaging, *suffix = re.split(r"(?= )", "".join(rest), maxsplit=1)
@@ -99,8 +100,9 @@ _NAME = re.compile(r"""[^,\[\](){}*?!'"\s=]+""")
 
 
 def in_our_names(words: Sequence[str]) -> list[str]:
-    """Translate ``algorithm=VREx,GroupDRO`` to ``algorithm=vrex,group_dro``; other words, and
-    unknown names, stay.
+    """Translate ``algorithm=VREx,GroupDRO`` to ``algorithm=vrex,group_dro``.
+
+    Other words, and unknown names, stay.
 
     All words stay where a user's own configuration files, which may have these names, are searched
     too.

@@ -73,8 +73,9 @@ _HOME = re.compile(r"(?<=[=\[,])~(?=/)")
 
 
 def readable(word: str) -> str:
-    """Write a word as an override that Hydra can parse; return it unchanged where it is none, or
-    none can be made.
+    """Write a word as an override that Hydra can parse.
+
+    It is returned unchanged if it is no override, or none can be made of it.
 
     A list counts as one where its entries hold no brackets and no quotes: ``[a/ä.png,b=c]``.
     """

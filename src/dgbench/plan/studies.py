@@ -1,6 +1,4 @@
-"""A command and its studies: itself, or those of its grid and of its search; where they go, and how
-it ended.
-"""
+"""A command and the studies of its grid and of its search: where they go, and how it ended."""
 
 from __future__ import annotations
 
@@ -89,8 +87,9 @@ class PlannedSearch:
 
 @dataclass(frozen=True)
 class PlannedStudy:
-    """A study as its configuration and the files that it reads describe it; nothing is decoded,
-    built or started.
+    """A study as its configuration and the files that it reads describe it.
+
+    Nothing is decoded, built or started.
     """
 
     words: Sequence[str]  #: the overrides that compose it
@@ -131,7 +130,7 @@ class PlannedDataset(NamedTuple):
 class Planner:
     """Plans studies; datasets, weights and folds of equal configurations are looked at once."""
 
-    composer: Composer | None  #: composes configurations; None where they are composed already
+    composer: Composer | None  #: composes configurations, or None if they are composed already
     parent: Path | None = None  #: folder of the studies; None: as the configuration says
     #: try to download images that a dataset would download when it is built; a plan does not
     download: bool = False
@@ -183,8 +182,9 @@ class Planner:
                 yield search.study(settings, 0 if n else scheme.repeats)
 
     def _of_grid(self, words: Sequence[str]) -> Iterator[tuple[list[str], Composed]]:
-        """Compose the configurations of a command's grid, each with its words; its own where it has
-        no grid.
+        """Compose the configurations of a command's grid, each with its words.
+
+        Without a grid it is the command's own configuration.
         """
         whole = self.checked(words)
         lists = grid_lists(whole.plain().get("grid") or {})  # a shift has none
@@ -210,8 +210,9 @@ class Planner:
         return digest([composed.key, self._dataset(composed).info.content])
 
     def place(self, words: Sequence[str]) -> JobPlace:
-        """Return the folder of a command's studies and its :meth:`key`; its words as key where it
-        cannot work.
+        """Return the folder of a command's studies and its :meth:`key`.
+
+        The key of a command that cannot work is its words.
         """
         composed = self.compose(words)
         try:
@@ -221,8 +222,9 @@ class Planner:
         return JobPlace(Path(composed.parent), key)
 
     def need_images(self) -> None:
-        """Download the first dataset if no job has its images on disk; refuse the jobs before any
-        starts if it fails.
+        """Download the first dataset if no job has its images on disk.
+
+        If that fails the jobs are refused before any of them starts.
 
         Raises:
             DataError: no dataset that was looked at is on disk, and the first cannot be downloaded.
@@ -355,8 +357,9 @@ def trained_in(folds: Sequence[Fold]) -> list[str]:
 
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
-    """Plan the study of a run folder, from the configuration written there; it may lack keys that
-    are newer.
+    """Plan the study of a run folder, from the configuration written there.
+
+    It may lack keys that are newer.
     """
     newer = {
         "sharpness": conf_of("sharpness", "none"),
@@ -469,7 +472,7 @@ class CommandEnd:
     """How a command ended."""
 
     folders: Sequence[Path] = ()  #: run folders of all its studies
-    failed: Sequence[str] = ()  #: what failed, by study; empty where nothing did
+    failed: Sequence[str] = ()  #: what failed, by study; empty if nothing did
 
     def raise_failed(self) -> None:
         """Raise an error that names in one line what failed, if anything did.

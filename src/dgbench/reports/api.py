@@ -94,8 +94,9 @@ def measures(
 
 @checked
 def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Compute the error in each given environment of the model that never saw it; arguments as in
-    :func:`measures`.
+    """Compute the error in each given environment of the model that never saw it.
+
+    Arguments as in :func:`measures`.
     """
     return _for_each_setting(frame, held_out_table, split_by, choose())
 
@@ -104,8 +105,9 @@ def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.Data
 def selected(
     frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
 ) -> pd.DataFrame:
-    """Find the algorithm that each measure selects, and what that costs; arguments as in
-    :func:`measures`.
+    """Find the algorithm that each measure selects, and what that costs.
+
+    Arguments as in :func:`measures`.
     """
     return _for_each_setting(frame, selection_table, split_by, choose(measures))
 
@@ -114,8 +116,9 @@ def selected(
 def correlation(
     frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
 ) -> pd.DataFrame:
-    """Compute the rank correlation of each measure with the ideal one; arguments as in
-    :func:`measures`.
+    """Compute the rank correlation of each measure with the ideal one.
+
+    Arguments as in :func:`measures`.
     """
     return _for_each_setting(frame, correlation_table, split_by, choose(measures))
 

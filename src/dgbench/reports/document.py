@@ -47,7 +47,7 @@ OF_DOCUMENTS = (
     "report.wandb",
     "report.wandb_project",
 )
-OF_RUNS = ("import", "same_code", "selection", "split_by")  #: of them, those that need runs
+OF_RUNS = ("import", "same_code", "selection", "split_by")  #: keys of a document that need runs
 #: of files that a report holds, whose folder ``output`` names
 FILE_ENDINGS = (".csv", ".htm", ".html", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex")
 TARGET_ORACLE = (
@@ -112,7 +112,7 @@ class Report(Checked):
         def __call__(self, collection, selection, split_by=None) -> Document
 
     - ``collection``: every run with its rows and what was left out
-      (:class:`~dgbench.reports.reading.collect.Collection`); None where ``unread`` holds
+      (:class:`~dgbench.reports.reading.collect.Collection`), or None if ``unread`` holds
       ``import``.
     - ``selection``: chooses the step of a run and the draw of a search
       (:class:`~dgbench.analysis.selection.Selection`).
@@ -292,7 +292,7 @@ def problem_table(problems: Sequence[Problem]) -> Table:
 
 
 def selection_text(selection: Selection, collection: Collection) -> str:
-    """Say how the numbers of a report were selected, for the titles of its tables."""
+    """Describe how the numbers of a report were selected, for the titles of its tables."""
     if collection.selected_elsewhere and not selection.chooses_draws:
         return "selection: not known, as in the table that was read"
     return describe(selection)
@@ -301,7 +301,7 @@ def selection_text(selection: Selection, collection: Collection) -> str:
 def warnings(
     selection: Selection, collection: Collection, trained_on_tested: bool = False
 ) -> list[str]:
-    """List what a reader must know before any number; empty where there is nothing.
+    """List what a reader must know before any number; return [] if there is nothing.
 
     Args:
         selection: of steps and draws.
@@ -319,7 +319,7 @@ def warnings(
 
 
 def leads(content: str, problems: Sequence[Problem]) -> list[str]:
-    """Say what went into the report, how much was left out, and how much was assumed."""
+    """Describe what went into the report, how much was left out, and how much was assumed."""
     listed = counted(problem.kind for problem in problems)
     return [f"{content}.", f"{listed}, listed at the end." if problems else "No problems."]
 
@@ -355,8 +355,9 @@ def main_figure(section: Section) -> Figure | None:
 
 
 def main_table(section: Section) -> Table | None:
-    """Find the first table with lines that is no detail; the first detail where a section shows
-    nothing else.
+    """Find the first table with lines that is no detail.
+
+    If a section shows nothing but details it is the first of these.
     """
     filled = sorted((item for item in section.tables if len(item)), key=lambda item: item.detail)
     return next((item for item in filled if not item.detail or not main_figure(section)), None)

@@ -81,7 +81,7 @@ class Setting:
     #: its keys of :attr:`Role.SETTING`, and what the report is split by
     identity: Mapping[str, Any]
     codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
-    #: what its results must beat; None where the number of classes is not known
+    #: what its results must beat, or None if the number of classes is not known
     chance: Chance | None = field(default=None, compare=False)
     #: on classes that no model could learn
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -151,9 +151,7 @@ class Evaluation:
 
     @cached_property
     def selections(self) -> pd.DataFrame:
-        """Whom every measure selects, see
-        :func:`~dgbench.reports.predictions.selection_frame`.
-        """
+        """Whom every measure selects, see :func:`~dgbench.reports.predictions.selection_frame`."""
         return selection_frame(self.studies, [measure.name for measure in self.measures.computed])
 
     @cached_property

@@ -167,8 +167,9 @@ def measures(
 
 
 def selected_of_frame(frame: pd.DataFrame) -> Selected:
-    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines; or of a table
-    of others' results.
+    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines.
+
+    A table of others' results has runs, too.
 
     Raises:
         ConfigError: it is a frame of runs that lacks a column.
@@ -279,8 +280,9 @@ def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
 
 
 def _place(column: str) -> int:
-    """Return the position of a column among the keys of an identity; one that it does not name
-    comes last.
+    """Return the position of a column among the keys of an identity.
+
+    A column that it does not name comes last.
     """
     key = {"folder": "run", "label": "algorithm"}.get(column, column.partition(".")[0])
     return IDENTITY_KEYS.index(key) if key in IDENTITY_KEYS else len(IDENTITY_KEYS)

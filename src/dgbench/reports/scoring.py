@@ -282,8 +282,9 @@ def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]
 
 
 def _training_of(path: Path, names: Any) -> dict[str, float] | None:
-    """Read the training images of the groups of class and one attribute, by name; None where they
-    are not known.
+    """Read the training images of the groups of class and one attribute, by name.
+
+    Returns None if they are not known.
     """
     about = about_predictions(path)
     known = about.get("training_groups") or {}

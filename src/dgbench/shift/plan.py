@@ -97,8 +97,9 @@ class PlannedEstimator:
         return len(self.pairs) * len(self.slots)
 
     def left(self) -> Iterator[tuple[EnvironmentPair, Slot]]:
-        """Find the estimates that have no row yet; where those of a pair depend on one another, all
-        of the pair.
+        """Find the estimates that have no row yet.
+
+        If those of a pair depend on one another it is all of the pair.
         """
         done = {row.key for row in read_shift_rows(self.file)[0]} if self.file.exists() else set()
         for pair in self.pairs:

@@ -1,5 +1,4 @@
-"""Tables of estimated shift: of every dataset, by estimator; of pairs, of every number, and of what
-was refused.
+"""Tables of estimated shift: of datasets, pairs, every number, and what was refused.
 
 An estimate becomes a cell with its interval; beside it stand its null, the exact value where the
 construction of the dataset tells it, and what papers printed.
@@ -77,8 +76,9 @@ def value_cell(
     pair: str = ALL_PAIRS,
     part: str = VALUE,
 ) -> dict[str, Any]:
-    """Build the cell of an estimate with its interval, flagged where pairs lack it; without one, of
-    the reason.
+    """Build the cell of an estimate with its interval, flagged where pairs lack it.
+
+    Without an estimate it holds the reason.
     """
     estimate = line.value(name, null, pair, part)
     if estimate is None:
@@ -204,8 +204,9 @@ def published_shifts(name: str | None) -> Published | None:
 
 
 def other_features(setting: ShiftSetting) -> str:
-    """Return the flag of printed numbers beside frozen features (papers trained theirs); empty
-    beside trained ones.
+    """Return the flag of printed numbers beside frozen features (papers trained theirs).
+
+    It is an empty text beside trained ones.
     """
     return OTHER_FEATURES if setting.identity["features"] == "frozen" else ""
 
@@ -213,8 +214,9 @@ def other_features(setting: ShiftSetting) -> str:
 def printed(
     source: Published | None, row: str, column: str, name: str, flag: str = ""
 ) -> dict[str, Any]:
-    """Build the cell of a printed value, in column ``name``; it is empty where the paper's table
-    has none.
+    """Build the cell of a printed value, in column ``name``.
+
+    It is empty if the paper's table has none.
 
     Rows of papers are datasets, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR``.
     """
@@ -337,8 +339,9 @@ def _caution(setting: ShiftSetting, source: Published) -> str:
 
 
 def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
-    """Build a table per dataset with one line per pair; ``names`` maps names of values to titles of
-    their columns.
+    """Build a table per dataset with one line per pair.
+
+    ``names`` maps names of values to titles of their columns.
     """
     source = published(DISTANCES)
     columns = [

@@ -14,7 +14,7 @@ from dgbench.reports.reading.shift_settings import ShiftLine, ShiftSetting
 class Verdict:
     """What may be said of a dataset."""
 
-    #: see :func:`~dgbench.analysis.shift_verdicts.verdict_kind`; empty where nothing may be said
+    #: see :func:`~dgbench.analysis.shift_verdicts.verdict_kind`; empty if nothing may be said
     kind: str
     reason: str  #: why nothing may be said, else empty
     sentence: str

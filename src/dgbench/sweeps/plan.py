@@ -38,8 +38,9 @@ def print_plan(
     starts: bool,
     size: JobSize,
 ) -> None:
-    """Print jobs and models by algorithm: done, running, failed, stopped, missing; time and disk
-    for the rest.
+    """Print jobs and models by algorithm: done, running, failed, stopped, missing.
+
+    Beside them stand time and disk for the rest.
 
     Args:
         jobs: overrides of each.
@@ -132,8 +133,9 @@ OURS = ("logger", "selection")  # groups that need none where they name a class 
 
 
 class Judged:
-    """Refuses what training would refuse before an image is decoded; where that takes torch, it is
-    loaded.
+    """Refuses what training would refuse before an image is decoded.
+
+    If that takes torch, torch is loaded.
 
     Args:
         remembers: whether what passed once in this version is believed. A plan does; whatever is
@@ -239,8 +241,9 @@ def absent_files(
 
 
 def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """Count the cost of models of large networks, alike ones once; yield a note on each that cannot
-    be counted.
+    """Count the cost of models of large networks, alike ones once.
+
+    Yields a note on each that cannot be counted.
     """
     costs: dict[str, Cost] = {}
     for kind in kinds:
@@ -307,8 +310,9 @@ def _card(study: PlannedStudy) -> Card:
 
 
 def _assumed_card(kinds: Iterable[KindLeft]) -> str:
-    """Say which GPU at which speed the hours are of that were counted, not clocked; nothing where
-    there are none.
+    """Name the GPU and its speed for which hours were counted instead of clocked.
+
+    Returns an empty text if all hours were clocked.
     """
     guessed = [kind for kind in kinds if kind.guess and kind.seconds is None]
     if not guessed:
@@ -459,7 +463,7 @@ def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
 
     Args:
         n_typed: jobs of the command.
-        lengths: seconds of each job that is left; None where no run tells a speed.
+        lengths: seconds of each job that is left, or None if no run tells a speed.
         size: of the jobs.
     """
     typed = "1 job" if n_typed == 1 else f"{n_typed} jobs"
@@ -487,7 +491,7 @@ def _hours(hours: float) -> str:
 
 
 def _explained(starts: bool, unclocked: str) -> str:
-    """Say where times come from.
+    """Explain where times come from.
 
     Args:
         starts: whether training follows.

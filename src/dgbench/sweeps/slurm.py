@@ -198,7 +198,7 @@ class SlurmLauncher(Launcher):
             tell(f"{len(ends)} {subject} not done left the queue ({listed_ends}): submitted again")
 
     def _leave(self) -> None:
-        """Say how to watch, end and continue the jobs that stay in the queue."""
+        """Tell how to watch, end and continue the jobs that stay in the queue."""
         ids = [job.id for job in self.queued]
         if not ids:
             return
@@ -345,8 +345,9 @@ class SlurmLauncher(Launcher):
         return grouped
 
     def _fewer(self, most: int, outcome: str) -> str:
-        """Say with which sweep.runs_per_job all jobs are at most ``most`` of the queue; empty where
-        that is open.
+        """Find with which sweep.runs_per_job all jobs are at most ``most`` of the queue.
+
+        Returns an empty text if that is open.
         """
         if not most or OmegaConf.select(self.config, "sweep") is None:
             return ""

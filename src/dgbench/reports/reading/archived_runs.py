@@ -88,8 +88,9 @@ def archive_lines(file: Path) -> Iterator[bytes]:
 
 
 def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]:
-    """Read the runs of one archive with their rows; one that cannot be read is left out and named
-    by its line.
+    """Read the runs of one archive with their rows.
+
+    A run that cannot be read is left out, and its line is named.
 
     Raises:
         RecordError: the file is no archive: nothing in it is a run.
@@ -178,7 +179,7 @@ def _archived(line: bytes, names: Names) -> Record:
 
 
 def _fault_of_columns(columns: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    """Describe the first fault in the rows of a run; empty where there is none."""
+    """Describe the first fault in the rows of a run; return an empty text if there is none."""
     count = about["row_count"]
     present = [name for name in ROW_COLUMNS if name in columns]
     for name in present:

@@ -78,7 +78,7 @@ class Points:
     names: tuple[str, ...]
     inside: np.ndarray[Any, Any]  #: (A,) accuracies in distribution
     outside: np.ndarray[Any, Any]  #: (A,)
-    line: Line | None  #: None where there are too few algorithms
+    line: Line | None  #: None if there are too few algorithms
     is_outlier: np.ndarray[Any, Any]  #: (A,)
     reason: str = ""  #: why there is no line
 
@@ -541,7 +541,7 @@ def _folded(figure: Figure) -> Figure:
 
 
 def _answer(points: Points, selecting: Table) -> list[str]:
-    """Say how well accuracy in distribution orders the algorithms, and what it costs to use it."""
+    """Describe how well accuracy in distribution orders the algorithms, and what it costs to use it."""
     sentences = []
     count = len(points.names)
     drop = float((points.inside - points.outside).mean())

@@ -73,8 +73,9 @@ Points = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1)]
 
 
 def published_pilots(theirs: Published) -> list[Pilot]:
-    """Estimate a pilot from each column of a published table; algorithms count as independent: no
-    seed is known.
+    """Estimate a pilot from each column of a published table.
+
+    Algorithms count as independent: no seed is known.
     """
     pilots = []
     for column in theirs.columns if theirs.bar else ():

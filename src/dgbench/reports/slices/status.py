@@ -77,8 +77,9 @@ class RunState:
     beat: Beat | None = None
 
     def command(self) -> str | None:
-        """Read the command that was typed when the run was last started; None where that is
-        unknown.
+        """Read the command that was typed when the run was last started.
+
+        Returns None if that is unknown.
         """
         try:
             session = read_json(self.folder / IDENTITY_FILE)["sessions"][-1]

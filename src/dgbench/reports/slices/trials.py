@@ -423,7 +423,7 @@ def section_of(
 
 
 def _answer(orders: Table, order_pairs: Table, draws: Table) -> list[str]:
-    """Say how many orders are decided, how many trials the others need, and what draws gain."""
+    """Count how many orders are decided, how many trials the others need, and what draws gain."""
     frame = orders.frame[orders.frame["dataset"] != ALL]
     total, alone, together = (
         int(np.nansum(frame[name].to_numpy(dtype=float))) for name in ("pairs", "alone", "together")
