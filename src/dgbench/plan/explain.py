@@ -169,8 +169,9 @@ def _choice(group: str, name: str, _: str, words: Sequence[str]) -> str:
 
 
 def _from_elsewhere(group: str, name: str, words: Sequence[str]) -> str:
-    """Explain how a choice is made that no file of ``conf/`` is: a file of the user's own, or a network
-    of timm.
+    """Explain how to choose what no file of ``conf/`` is.
+
+    That is a file of the user's own, or a network of timm.
     """
     if group == "backbone":
         return f"; a network of timm: backbone=timm backbone.arch={name}"

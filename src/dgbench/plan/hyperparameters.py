@@ -58,7 +58,7 @@ class DeclaredHparam:
     range: str = ""  #: in the words of this module; empty if the file gives none
     help: str = ""  #: what it means
     phase: bool = False  #: a second phase of the method begins at this step
-    #: it weighs a loss of features alone, without a gradient where the featurizer is frozen
+    #: it weighs a loss that depends on the features only, so a frozen featurizer has no use for it
     of_features: bool = False
 
 

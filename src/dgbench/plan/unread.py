@@ -90,7 +90,10 @@ def refuse_run_folder(words: Sequence[str], folder: str) -> None:
 
 
 def replaced(words: Sequence[str]) -> list[str]:
-    """Name the words that a later one replaces: of two that set the same key, Hydra takes the last."""
+    """Name the words that a later one replaces.
+
+    Of two that set the same key, Hydra takes the last.
+    """
     last: dict[str, str] = {}
     lines = []
     for word in words:

@@ -144,9 +144,9 @@ def balanced_accuracy(posterior: Floats, env: NDArray[np.int64]) -> float:
 
 
 def _parts(posterior: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return float64 P(e, y | z), (N, 2, K).
+    """Compute P(e, y | z), P(e | z) and P(y | z, e), in float64.
 
-    Also return P(e | z), (N, 2), which is r and 1 - r; and P(y | z, e), (N, 2, K).
+    Their shapes are (N, 2, K), (N, 2) and (N, 2, K). P(e | z) is r and 1 - r.
     """
     joint = np.asarray(posterior, dtype=np.float64)
     total = joint.sum(axis=1, keepdims=True)

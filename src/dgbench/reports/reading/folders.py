@@ -105,9 +105,7 @@ def _escaped(letter: str) -> str:
 
 
 def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], subject: str = "runs") -> str:
-    """Write ``no runs under DIR``, with the first problem that was found there and the number of the
-    others.
-    """
+    """Write ``no runs under DIR``, the first problem that was found there, and how many more."""
     folders = ", ".join(map(printable, roots)) or "an empty list of folders"
     texts = [
         f"{problem.kind} {problem.where}: {problem.reason}"

@@ -541,7 +541,7 @@ def _folded(figure: Figure) -> Figure:
 
 
 def _answer(points: Points, selecting: Table) -> list[str]:
-    """Describe how well accuracy in distribution orders the algorithms, and what it costs to use it."""
+    """Describe how well accuracy in distribution orders algorithms, and what it costs to use it."""
     sentences = []
     count = len(points.names)
     drop = float((points.inside - points.outside).mean())
