@@ -168,7 +168,7 @@ def _fold_lines(
 
 def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
     """Format a table of the measures, means over studies, of every algorithm and setting."""
-    from dgbench.reports.results import (
+    from dgbench.reports.frames import (
         measures,
         results,
     )  # with all importers, which no single study needs

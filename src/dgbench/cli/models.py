@@ -294,7 +294,7 @@ def evaluate(
         DgbenchError: what else keeps the model from being evaluated.
     """
     from dgbench.cli.api import TrainResult, composed, composed_adaptations
-    from dgbench.reports.results import results
+    from dgbench.reports.frames import results
     from dgbench.trained.sources import Evaluator
 
     keys: dict[str, Any] = {

@@ -260,12 +260,11 @@ class Flexible(Protocol):
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         self._check(given, n_classes)
-        draw = np.random.default_rng(derive(self.seed, "flexible", "exclusive")).permutation(
-            len(given)
-        )
-        exclusive = (
-            [given[i] for i in draw[: self.exclusive]] if self.setting == "compositional" else []
-        )
+        exclusive: list[str] = []
+        if self.setting == "compositional":
+            rng = np.random.default_rng(derive(self.seed, "flexible", "exclusive"))
+            drawn = rng.permutation(len(given))
+            exclusive = [given[i] for i in drawn[: self.exclusive]]
         training: dict[str, dict[int, int | None]] = {env: {} for env in given}
         tested: dict[str, dict[int, int | None]] = {env: {} for env in given}
         for label in range(n_classes):

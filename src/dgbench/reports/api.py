@@ -20,6 +20,7 @@ from dgbench.analysis import Statistics
 from dgbench.errors import RecordError
 from dgbench.plan.measures import MeasureChoice, Measures, choose
 from dgbench.reports.evaluation import Evaluation, evaluate
+from dgbench.reports.frames import selected_of_frame
 from dgbench.reports.measuring.certainty import certainty_table, difference_table
 from dgbench.reports.measuring.choices import selection_table
 from dgbench.reports.measuring.correlations import correlation_table
@@ -28,7 +29,6 @@ from dgbench.reports.ranking.leaderboards import leaderboards
 from dgbench.reports.ranking.published import standing_table
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.results import selected_of_frame
 from dgbench.reports.tables import Table
 from dgbench.validation import checked
 
@@ -73,9 +73,10 @@ def measures(
     measures: Measures | None = None,
     compared: Measures | None = None,
 ) -> pd.DataFrame:
-    """Compute the measures of every algorithm: average, worst, gap, worst+gap and ideal, or others.
+    """Compute the measures of every algorithm, as means over its seeds.
 
-    The lowest worst+gap comes first, or the lowest average where no study has worst+gap.
+    These are average, worst, gap, worst+gap and ideal, or others. The lowest worst+gap comes first,
+    or the lowest average if no study has worst+gap. :func:`dgbench.measures` gives each seed's.
 
     Args:
         frame: of :func:`dgbench.results`, or a part of its lines.

@@ -2,7 +2,7 @@
 made of.
 
 They come from a collection or from the rows of one study; of a frame, see
-:mod:`dgbench.reports.results`.
+:mod:`dgbench.reports.frames`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Finished runs as tidy data frames, ``dgbench.results`` and ``dgbench.measures``, and what is read
-from a frame.
-"""
+"""Finished runs as tidy data frames, ``dgbench.results`` and ``dgbench.measures``."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ EVALUATION = (
     "together",
     "code",
 )
-#: of the columns, those that frames may lack which are older than they are
+#: columns that a frame may lack which was made before they were added
 _LATER = ("n_classes", "majority_wrong")
 #: keys of an identity that a frame spells in columns of their own, ``variant.ratio``
 _IN_COLUMNS = ("variant", "hparams", "user_code", "unlearnable")
@@ -120,6 +118,8 @@ def measures(
     frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
 ) -> pd.DataFrame:
     """Compute the measures of every study: average, worst, gap, worst+gap and ideal, or others.
+
+    :func:`dgbench.reports.measures` gives the means over seeds.
 
     One line is one study: all folds of a dataset setting, a ``label`` and a ``seed``. Its columns
     are the keys of the setting, ``label``, ``seed``, the measures ``average``, ``worst``, ``gap``,
