@@ -29,12 +29,12 @@ from dgbench.analysis.selection import Last
 from dgbench.data.datasets.features import columns_of
 from dgbench.errors import DgbenchError
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
+from dgbench.reports.frames import measures, results
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.render.formats import active_markup, csv_text, write
-from dgbench.reports.results import measures, results
 from dgbench.reports.slices.features import FeaturesReport
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
 from tests.tools.conftest import fill_in, write_study

@@ -25,6 +25,7 @@ from dgbench.analysis.selection import Last
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.locks import is_locked
 from dgbench.records.rows import SUBSETS
+from dgbench.reports.frames import measures, results
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
@@ -34,7 +35,6 @@ from dgbench.reports.reading.folders import Problem, RunFolder, fold_of
 from dgbench.reports.reading.shift_settings import shift_settings
 from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.render.formats import write
-from dgbench.reports.results import measures, results
 from dgbench.reports.slices.status import run_states, status_text
 from dgbench.shift.report import ShiftReport
 from tests.reports.mutations import mutated

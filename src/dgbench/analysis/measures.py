@@ -332,8 +332,9 @@ def _checked(errors: Errors) -> list[float]:
 
 
 def select(values: Mapping[str, float]) -> tuple[str, ...]:
-    """Select the algorithms with the lowest value: usually one; all of them, in alphabetical order,
-    when they tie.
+    """Select the algorithms with the lowest value: usually one.
+
+    If several tie it is all of them, in alphabetical order.
 
     Values that differ by rounding alone tie. Whoever needs a single algorithm takes the first, so a
     tie is broken by the alphabet and can be seen.

@@ -157,7 +157,7 @@ def answer(config: DictConfig) -> list[str]:
 
 
 def _understood(problems: Sequence[Problem]) -> list[str]:
-    """Say in two lines at most what was assumed, and what was left out."""
+    """Describe in two lines at most what was assumed, and what was left out."""
     from dgbench.reports.reading.folders import ASSUMED
 
     assumed = [problem.reason for problem in problems if problem.kind == ASSUMED]

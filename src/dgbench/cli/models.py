@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -133,17 +134,16 @@ def _evaluate(words: Sequence[str]) -> None:
     if options.get("averaging") == WISE_FT:
         from dgbench.cli.mixtures import mixture_tables
 
-        mixed = [row for run in result.folders for row in read_rows(run / ROW_FILE)[0]]
+        mixed = []
+        for run in result.folders:
+            mixed += read_rows(run / ROW_FILE)[0]
         print("\n".join(mixture_tables(mixed)))
         print(f"rows: {len(result.folders)} folders in {result.folders[0].parents[1]}")
         return
-    for study in dict.fromkeys(folder.parent for folder in result.folders):
-        rows = [
-            row
-            for run in result.folders
-            if run.parent == study
-            for row in read_rows(run / ROW_FILE)[0]
-        ]
+    rows_of: dict[Path, list[dict[str, Any]]] = defaultdict(list)
+    for run in result.folders:
+        rows_of[run.parent] += read_rows(run / ROW_FILE)[0]
+    for study, rows in rows_of.items():
         print(study_table(rows, Last()))
         print(f"rows: {study}")
 
@@ -265,7 +265,7 @@ def evaluate(
         overrides: keys of ``dataset``, ``corruptions``, ``protocol``, ``adaptation`` and
             ``trainer``, as typed; lists of values of ``adaptation`` evaluate with each.
         name: what tables call it; a plain function needs one.
-        classes: names of the model's outputs, in their order; empty where they are the dataset's.
+        classes: names of the model's outputs, in their order; empty if they are the dataset's.
         weights: file with the tensors of a timm model.
         step: of a run, ``last`` or ``best``; None is ``last``, of runs that are averaged the best
             one that they kept.
@@ -294,7 +294,7 @@ def evaluate(
         DgbenchError: what else keeps the model from being evaluated.
     """
     from dgbench.cli.api import TrainResult, composed, composed_adaptations
-    from dgbench.reports.results import results
+    from dgbench.reports.frames import results
     from dgbench.trained.sources import Evaluator
 
     keys: dict[str, Any] = {

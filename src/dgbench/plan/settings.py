@@ -374,8 +374,9 @@ class Init(Named):
 
 
 class Hparams(Open):
-    """Keys of ``conf/hparams`` that say how hyperparameters are drawn; every other one is a
-    hyperparameter.
+    """Keys of ``conf/hparams`` that say how hyperparameters are drawn.
+
+    Every other one is a hyperparameter.
     """
 
     space: Name = "domainbed"

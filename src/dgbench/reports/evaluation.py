@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ class Setting:
     #: its keys of :attr:`Role.SETTING`, and what the report is split by
     identity: Mapping[str, Any]
     codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
-    #: what its results must beat; None where the number of classes is not known
+    #: what its results must beat, or None if the number of classes is not known
     chance: Chance | None = field(default=None, compare=False)
     #: on classes that no model could learn
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -150,9 +151,7 @@ class Evaluation:
 
     @cached_property
     def selections(self) -> pd.DataFrame:
-        """Whom every measure selects, see
-        :func:`~dgbench.reports.predictions.selection_frame`.
-        """
+        """Whom every measure selects, see :func:`~dgbench.reports.predictions.selection_frame`."""
         return selection_frame(self.studies, [measure.name for measure in self.measures.computed])
 
     @cached_property
@@ -352,16 +351,11 @@ class _ErrorLines:
     def add(self, study: Study, setting: Setting) -> None:
         """Append the lines of a study."""
         planned = tested_by_fold(setting.identity)
-        any_fold = {env for tests in planned or [setting.given] for env in tests}
-        held_out = [env for env in setting.given if env in any_fold]
+        in_a_fold = set(chain.from_iterable(planned or [setting.given]))
+        held_out = [env for env in setting.given if env in in_a_fold]
         for env in held_out:
-            reasons = (
-                reason
-                for fold, reason in study.missing.items()
-                if env in planned_tests(fold, planned)
-            )
             self._errors.append(study.held_out.get(env, math.nan))
-            self._reasons.append(None if env in study.held_out else next(reasons, None))
+            self._reasons.append(_why_missing(study, env, planned))
         self._errors.extend(study.everywhere.values())
         self._reasons += [None] * len(study.everywhere)
         self._environments += [*held_out, *study.everywhere]
@@ -658,6 +652,16 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
             f"{ADVICE.replace('...', ','.join(sorted(folders)))}"
         )
     return tuple(folders)
+
+
+def _why_missing(study: Study, env: str, planned: Sequence[Sequence[str]] | None) -> str | None:
+    """Return why an environment that some fold tests has no error, or None if it has one."""
+    if env in study.held_out:
+        return None
+    for fold, reason in study.missing.items():
+        if env in planned_tests(fold, planned):
+            return reason
+    return None
 
 
 def _missing_folds(study: Study) -> list[MissingFolds]:

@@ -64,8 +64,9 @@ class Pilot:
 
 
 def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
-    """Estimate a pilot from algorithm x seed (or NaN); None if no two algorithms share 2 seeds, or
-    no seed differs.
+    """Estimate a pilot from algorithm x seed (or NaN).
+
+    Returns None if no two algorithms share 2 seeds, or no seed differs.
     """
     deviations, seeds = pair_deviations(values.to_numpy())
     if not deviations.any():
@@ -82,7 +83,7 @@ def smallest_found(values: pd.DataFrame) -> Interval | None:
         values: algorithm x seed.
 
     Returns:
-        The difference, in the unit of the values; None where no two algorithms share 2 seeds, or
+        The difference, in the unit of the values, or None if no two algorithms share 2 seeds, or
         none differ.
     """
     judged = comparable(values)

@@ -324,7 +324,7 @@ class Fit:
 
 
 def interruption(error: BaseException) -> KeyboardInterrupt | None:
-    """Find what Lightning answered with a ``SystemExit``, or None if a callback raised it."""
+    """Find what Lightning answered with a ``SystemExit``; return None if a callback raised it."""
     context: BaseException | None = error
     while context is not None:
         if isinstance(context, KeyboardInterrupt):

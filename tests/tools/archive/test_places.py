@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dgbench.reports.frames import measures, results
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.results import measures, results
 from tests.tools.conftest import fill_in, write_study
 from tools.archive.packing import pack
 

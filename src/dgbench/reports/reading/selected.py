@@ -2,7 +2,7 @@
 made of.
 
 They come from a collection or from the rows of one study; of a frame, see
-:mod:`dgbench.reports.results`.
+:mod:`dgbench.reports.frames`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SelectedRun:
     step: int = -1  #: the step whose errors count, -1 where there is none
     #: validation accuracy that speaks for it, NaN where there is none
     accuracy: float = float("nan")
-    reason: str = ""  #: why it does not count; empty where it does
+    reason: str = ""  #: why it does not count; empty if it does
     not_chosen: bool = False  #: it does not count because another draw of its search was chosen
     finished: bool = True  #: it was trained to its end
     #: in which it has ``test`` rows, at any step; of ``full`` folds alone

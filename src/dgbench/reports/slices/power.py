@@ -73,8 +73,9 @@ Points = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1)]
 
 
 def published_pilots(theirs: Published) -> list[Pilot]:
-    """Estimate a pilot from each column of a published table; algorithms count as independent: no
-    seed is known.
+    """Estimate a pilot from each column of a published table.
+
+    Algorithms count as independent: no seed is known.
     """
     pilots = []
     for column in theirs.columns if theirs.bar else ():
@@ -339,8 +340,9 @@ class PowerReport(ReportOfMeasures):
         for run in group.runs:
             runs[run.label].append(run)
         have = {name: repetitions(runs[name]) for name in names}
-        highest = max(number for numbers in have.values() for number in numbers)
-        targets = set().union(*have.values(), range(highest + 1, highest + 1 + self.batch))
+        anywhere = set().union(*have.values())
+        highest = max(anywhere)
+        targets = anywhere.union(range(highest + 1, highest + 1 + self.batch))
         if str(runs[names[0]][0].identity["code"]).startswith(IMPORTED):
             lacking = (
                 f"{name} {', '.join(map(str, sorted(targets - have[name])))}" for name in names

@@ -420,13 +420,13 @@ def section_of(
     figure = draw_figure(draws)
     figures = [figure] if figure else []
     answer = _answer(orders, order_pairs, draws)
-    problems = [problem for one in judged[:1] for problem in one.evaluation.problems]
+    problems = list(judged[0].evaluation.problems) if judged else []
     section = Section("trials", "Claims of these runs", tables, figures, answer=answer)
     return section, problems
 
 
 def _answer(orders: Table, order_pairs: Table, draws: Table) -> list[str]:
-    """Say how many orders are decided, how many trials the others need, and what draws gain."""
+    """Count how many orders are decided, how many trials the others need, and what draws gain."""
     frame = orders.frame[orders.frame["dataset"] != ALL]
     total, alone, together = (
         int(np.nansum(frame[name].to_numpy(dtype=float))) for name in ("pairs", "alone", "together")
