@@ -50,6 +50,10 @@ OF_DOCUMENTS = (
 OF_RUNS = ("import", "same_code", "selection", "split_by")  #: of them, those that need runs
 #: of files that a report holds, whose folder ``output`` names
 FILE_ENDINGS = (".csv", ".htm", ".html", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex")
+NO_CHOICE = (
+    "SEARCHES APART: each draw of hyperparameters has a line; no accuracy on validation data was "
+    "read, so none can be chosen without looking at the tested environments."
+)
 TARGET_ORACLE = (
     "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen "
     "performance."
@@ -303,7 +307,7 @@ def warnings(
     if trained_on_tested:
         sentences.append(TARGET_ORACLE)
     if not selection.chooses_draws and any(run.identity["draw"] for run in collection.runs):
-        sentences.append(APART)
+        sentences.append(NO_CHOICE if collection.draws_stay_apart else APART)
     return sentences
 
 
