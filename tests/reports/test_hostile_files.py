@@ -38,7 +38,9 @@ from dgbench.reports.results import measures, results
 from dgbench.reports.slices.features import FeaturesReport
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
 from tests.tools.conftest import fill_in, write_study
-from tools.results import check_archive, check_entry, index_files, pack, write_index
+from tools.archive.checking import check_archive, check_entry
+from tools.archive.listing import index_files, write_index
+from tools.archive.packing import pack
 
 SECONDS, BYTES = 20, 500_000_000
 HUGE, LONGER = 10**400, "9" * 5000  # Python reads the first and refuses the second

@@ -39,7 +39,7 @@ from dgbench.reports.slices.status import run_states, status_text
 from dgbench.shift.report import ShiftReport
 from tests.reports.mutations import mutated
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
-from tools.results import packed, write_lines
+from tools.archive.packed_runs import packed_runs, write_packed
 
 pytestmark = pytest.mark.slow
 CASES = int(os.environ.get("DGBENCH_FUZZ_CASES", 4000))
@@ -222,7 +222,7 @@ def test_archives(make: Any, tmp_path: Path) -> None:
     for name, seeds in (("a", (0, 1)), ("b", (2,))):
         for seed in seeds:
             make.write_run(tmp_path / name, make.identity(seed=seed), steps=(100,))
-        write_lines(packed(collect([tmp_path / name])), shelf / f"{name}.jsonl.xz")
+        write_packed(packed_runs(collect([tmp_path / name])), shelf / f"{name}.jsonl.xz")
     file = shelf / "a.jsonl.xz"
     pack = partial(lzma.compress, preset=0)
     for case in share(0.15):

@@ -18,9 +18,10 @@ from dgbench.plan.measures import IDEAL, MeasureChoice, choose
 from dgbench.reports.chance import chance_of, classes_of
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Study, evaluate_study, expected_folds
+from dgbench.reports.labels import adaptation_text, is_adapted
 from dgbench.reports.missing import grouped_reasons, planned_tests
 from dgbench.reports.render.formats import plain_table
-from dgbench.reports.tables import Column, percent, table
+from dgbench.reports.tables import ADAPTED, Column, percent, table
 from dgbench.reports.unlearnable import notes_of_study
 
 #: more folds without a result than these get no line of their own; the reasons below name them
@@ -78,6 +79,8 @@ def study_table(
     dataset = with_base(identity["dataset"], identity["base"])
     title = f"{dataset} {study.algorithm} seed {study.seed} ({describe(selection)})"
     notes = [TARGET_ORACLE] if study.trained_on_tested else []
+    if is_adapted(identity):
+        notes.append(f"{adaptation_text(identity)}: {ADAPTED}")
     if held_out["env"].duplicated().any():
         notes.append("Measures: of each environment's mean error over the folds that hold it out.")
     notes += notes_of_study(rows, held_out)

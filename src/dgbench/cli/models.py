@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgbench.cli.entry import option_lines, plain_command, sign_of_life
+from dgbench.cli.entry import import_from_beside, option_lines, plain_command, sign_of_life
+from dgbench.configuration import config_options
 from dgbench.errors import ConfigError
 from dgbench.plan.names import in_our_names
-from dgbench.plan.overrides import open_keys
+from dgbench.plan.overrides import list_override, open_keys
 from dgbench.plan.unread import key_of, longest, replaced
 from dgbench.validation import NUMBER_TEXT, shown
 
@@ -51,6 +52,10 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
         "[0,0.1,...,1])"
     ),
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
+    "seed_moves": (
+        "stream gives the rows of runs of seed 0 the seeds of adaptation.stream_seed=[0,1,2], as "
+        "repetitions (default: all)"
+    ),
     "features": (
         "of how many images of each environment the features are kept, for "
         "report=features (default: 0)"
@@ -61,14 +66,17 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
     "trust": TRUST,
     "output": "folder that receives the rows (default: outputs)",
 }
+SEARCH_PATH = "searchpath"  #: key of hydra: a user's own folder of configuration
 #: group -> its keys that say how something is evaluated, None for all; everything else says how
 #: something is trained
 USED: Mapping[str, Sequence[str] | None] = {
     "dataset": None,
     "corruptions": None,
     "protocol": None,
+    "adaptation": None,
     "trainer": ("device", "eval_batch_size", "eval_subsets", "precision"),
     "paths": ("data_dir", "cache_dir"),
+    "hydra": (SEARCH_PATH,),
 }
 #: keys of the dataset that say how it is trained on, or fetched
 UNREAD_OF_DATASETS = (
@@ -97,6 +105,10 @@ EXAMPLES = (
         "model=sweep/0a1b/model.pkl dataset=pacs dataset.root=PACS",
         "what a training of DomainBed saved",
     ),
+    (
+        "model=outputs/STUDY adaptation=tent 'adaptation.lr=[0.0001,0.001]'",
+        "runs that adapt to the images they are tested on, with each learning rate",
+    ),
     ("model=my_module:predict name=mine dataset=pacs dataset.root=PACS", "a function of yours"),
 )
 
@@ -107,7 +119,8 @@ def _evaluate(words: Sequence[str]) -> None:
 
     for line in replaced(words):
         sign_of_life(f"note: {line}")
-    options, overrides = split(words)
+    import_from_beside(words)
+    options, overrides = split(_with_own_folder(words))
     if not options.get("model"):
         raise ConfigError(
             "model= is missing; name a run's folder, a file or a model, see dgbench evaluate --help"
@@ -135,6 +148,27 @@ def _evaluate(words: Sequence[str]) -> None:
         print(f"rows: {study}")
 
 
+def _with_own_folder(words: Sequence[str]) -> list[str]:
+    """Write ``--config-dir FOLDER`` as the override that searches that folder, too.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    option = config_options(words)
+    if not option:
+        return list(words)
+    text = option[1] if len(option) == 2 else option[0].partition("=")[2]
+    folder = Path(text).expanduser()
+    if not text or not folder.is_dir():
+        raise ConfigError(
+            f"{option[0].partition('=')[0]} {text or 'without a value'} names no folder; give the "
+            "folder that holds adaptation/NAME.yaml"
+        )
+    others = [word for word in words if word not in option]
+    place = f"file://{folder.resolve()}"
+    return [*others, list_override(f"hydra.{SEARCH_PATH}", [place])]
+
+
 def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Split words into the command's own options and overrides of the configuration.
 
@@ -145,7 +179,7 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     overrides = []
     for word in words:
         key, equals, value = word.partition("=")
-        top, *inner = re.split(r"[.@]", key.lstrip("+~"), maxsplit=1)
+        top, *inner = _parts(word)
         if not equals or word.startswith("-"):
             raise ConfigError(f"{word} is no KEY=VALUE; see dgbench evaluate --help")
         if key in EVALUATE_OPTIONS:
@@ -169,6 +203,11 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
                 f"{', '.join(EVALUATE_OPTIONS)}, and keys of {', '.join(USED)}"
             )
     return options, open_keys(in_our_names(overrides))
+
+
+def _parts(word: str) -> list[str]:
+    """Split the key of a word into its group and the rest, if there is one."""
+    return re.split(r"[.@]", word.partition("=")[0].lstrip("+~"), maxsplit=1)
 
 
 def _value(key: str, text: str) -> Any:
@@ -206,6 +245,7 @@ def evaluate(
     initial: Any = None,
     alphas: Sequence[float] | None = None,
     ensemble: bool = False,
+    seed_moves: str = "all",
     features: int = 0,
     predictions: bool = False,
     trust: bool = False,
@@ -222,7 +262,8 @@ def evaluate(
             ``model.pkl`` of DomainBed, ``MODULE:FUNCTION`` or a name of timm; a function or module
             (n, C, H, W) -> (n, K) of images as the dataset normalizes them; what
             :func:`dgbench.load` returned; or a list of these.
-        overrides: keys of ``dataset``, ``corruptions``, ``protocol`` and ``trainer``, as typed.
+        overrides: keys of ``dataset``, ``corruptions``, ``protocol``, ``adaptation`` and
+            ``trainer``, as typed; lists of values of ``adaptation`` evaluate with each.
         name: what tables call it; a plain function needs one.
         classes: names of the model's outputs, in their order; empty where they are the dataset's.
         weights: file with the tensors of a timm model.
@@ -236,6 +277,8 @@ def evaluate(
         initial: for ``wise_ft``, folders of the runs to mix with; None is what each run began with.
         alphas: for ``wise_ft``, shares of the run's own weights; None is 0, 0.1, ..., 1.
         ensemble: evaluate several as one, by the mean of their logits.
+        seed_moves: ``stream`` makes the seeds of the stream, ``adaptation.stream_seed``, those of
+            the rows, which repeat runs of seed 0.
         features: images of an environment whose features are kept beside the rows, for
             ``report=features``.
         predictions: keep what is predicted for every image, for ``report=errors``.
@@ -250,11 +293,12 @@ def evaluate(
         ConfigError: an unknown override, or a model that does not fit the dataset.
         DgbenchError: what else keeps the model from being evaluated.
     """
-    from dgbench.cli.api import TrainResult, composed
+    from dgbench.cli.api import TrainResult, composed, composed_adaptations
     from dgbench.reports.results import results
     from dgbench.trained.sources import Evaluator
 
     keys: dict[str, Any] = {
+        "seed_moves": seed_moves,
         "overrides": overrides,
         "classes": classes,
         "step": step,
@@ -267,6 +311,7 @@ def evaluate(
         weights=weights,
         name=name,
         ensemble=ensemble,
+        adaptations=[],
         features=features,
         predictions=predictions,
         trust=trust,
@@ -274,7 +319,14 @@ def evaluate(
         compose=composed,
         tell=sign_of_life,
     )
-    evaluator = evaluator.model_copy(update={"overrides": split(evaluator.overrides)[1]})
+    words = split(evaluator.overrides)[1]
+    of_adaptation = [word for word in words if _parts(word)[0] == "adaptation"]
+    searched = [word for word in words if key_of(word) == f"hydra.{SEARCH_PATH}"]
+    read = {
+        "overrides": [word for word in words if word not in of_adaptation],
+        "adaptations": composed_adaptations(of_adaptation, searched),
+    }
+    evaluator = evaluator.model_copy(update=read)
     folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})
 

@@ -70,7 +70,7 @@ def report(cfg: DictConfig) -> None:
         selection = build(cfg, "selection")
         read = partial(read_runs, cfg, make_document, selection)
         document = document_of(make_document, read, selection, cfg.split_by, choice)
-        document = replace(document, command=report_command())
+        document = replace(document, command=report_command(), short_notes=cfg.notes == "short")
         names = [cfg.only] if isinstance(cfg.only, str) else cfg.only
         document = keep(document, names) if names else document
         paths = write(document, cfg.output)

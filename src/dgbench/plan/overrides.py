@@ -47,10 +47,21 @@ LEFT = {
     ),
     "report.shifts_estimator": "report.shifts={DATASET: diversity} names the kinds of shift",
 }
-SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose several
+#: groups of which a command may choose several
+SEVERAL = {"adaptation", "callbacks", "estimator"}
 #: groups whose choice rows name; a folder of pictures may be that of a dataset which is known by
 #: another file
-LABELS = {"algorithm", "averaging", "backbone", "head", "init", "protocol", "sharpness", "tuning"}
+LABELS = {
+    "adaptation",
+    "algorithm",
+    "averaging",
+    "backbone",
+    "head",
+    "init",
+    "protocol",
+    "sharpness",
+    "tuning",
+}
 #: keys that every report takes, whether or not its file has them
 OF_EVERY_REPORT = ("report.wandb", "report.wandb_project")
 MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}

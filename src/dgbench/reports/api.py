@@ -21,13 +21,9 @@ from dgbench.errors import RecordError
 from dgbench.plan.measures import MeasureChoice, Measures, choose
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.measuring.certainty import certainty_table, difference_table
-from dgbench.reports.measuring.tables import (
-    correlation_table,
-    held_out_table,
-    measure_table,
-    seed_table,
-    selection_table,
-)
+from dgbench.reports.measuring.choices import selection_table
+from dgbench.reports.measuring.correlations import correlation_table
+from dgbench.reports.measuring.tables import held_out_table, measure_table, seed_table
 from dgbench.reports.ranking.leaderboards import leaderboards
 from dgbench.reports.ranking.published import standing_table
 from dgbench.reports.ranking.tables import leaderboard_table

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -21,7 +21,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.measures import MeasureChoice, Measures, choose
 from dgbench.plan.needs import Need
 from dgbench.plan.settings import FileName, Name
-from dgbench.reports.labels import label_meant
+from dgbench.reports.labels import is_adapted, label_meant
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import ASSUMED, Problem
 from dgbench.reports.tables import Column, Table, on_page, table
@@ -39,6 +39,7 @@ APART = (
 #: read in ``unread``
 OF_DOCUMENTS = (
     "import",
+    "notes",
     "only",
     "output",
     "same_code",
@@ -57,6 +58,11 @@ NO_CHOICE = (
 TARGET_ORACLE = (
     "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen "
     "performance."
+)
+
+ADAPTED_AT_TEST_TIME = (
+    "ADAPTED AT TEST TIME: models named (adaptation=...) saw unlabeled images of the environments "
+    "that they are tested in; all others did not."
 )
 
 
@@ -181,6 +187,7 @@ class ReportKeys(Checked):
         NonBlank | Annotated[list[NonBlank], Field(min_length=1)] | None,
         Refusal("is no list of names", "write e.g. only=[measures], or null for all"),
     ]
+    notes: Annotated[Literal["full", "short"], Refusal("is unknown", "choose full or short")]
     split_by: Annotated[
         NonBlank | None, Refusal("is no identity key", "give one, e.g. code, or null")
     ]
@@ -227,6 +234,7 @@ class Document:
     files: Mapping[str, str] = field(default_factory=dict)  #: further files: name -> text
     #: what makes the whole document again; :func:`remake` narrows it to one table or figure
     command: str = ""
+    short_notes: bool = False  #: LaTeX tables have the first sentences of their notes alone
 
 
 def title_of(item: Table | Figure, document: Document) -> str:
@@ -306,6 +314,8 @@ def warnings(
     sentences = [ORACLE] if selection.uses_test_environments else []
     if trained_on_tested:
         sentences.append(TARGET_ORACLE)
+    if any(is_adapted(run.identity) for run in collection.runs):
+        sentences.append(ADAPTED_AT_TEST_TIME)
     if not selection.chooses_draws and any(run.identity["draw"] for run in collection.runs):
         sentences.append(NO_CHOICE if collection.draws_stay_apart else APART)
     return sentences

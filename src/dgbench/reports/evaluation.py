@@ -38,6 +38,8 @@ from dgbench.reports.missing import (
     missing_lines,
     planned_tests,
 )
+from dgbench.reports.over_seeds import algorithms_of, by_seed
+from dgbench.reports.predictions import correlation_frame, selection_frame
 from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import BY_SEED
@@ -50,6 +52,7 @@ from dgbench.reports.reading.selected import (
     once_per_network,
     select_study,
 )
+from dgbench.reports.standing import Verdict, judge
 from dgbench.reports.unlearnable import notes_of_setting
 from dgbench.seeding import ALL
 from dgbench.validation import some_of
@@ -137,14 +140,47 @@ class Evaluation:
         """
         return account_of(self.left_out)
 
+    @cached_property
+    def correlations(self) -> pd.DataFrame:
+        """Rank correlations with the ideal of every other measure, see
+        :func:`~dgbench.reports.predictions.correlation_frame`.
+        """
+        others = [measure.name for measure in self.measures.computed if measure.name != IDEAL]
+        return correlation_frame(self.studies, others)
+
+    @cached_property
+    def selections(self) -> pd.DataFrame:
+        """Whom every measure selects, see
+        :func:`~dgbench.reports.predictions.selection_frame`.
+        """
+        return selection_frame(self.studies, [measure.name for measure in self.measures.computed])
+
+    @cached_property
+    def verdicts(self) -> dict[str, Verdict | None]:
+        """Name of the ideal or of a measure that ranks -> who leads this one setting by it, or None
+        if no algorithm has a value.
+        """
+        names = algorithms_of(self.studies)
+        ranking = [measure.name for measure in self.measures.ranked]
+        return {name: judge(by_seed(self.studies, name), absent=names) for name in ranking}
+
     def of(self, title: str) -> Evaluation:
-        """Restrict the evaluation to one setting, without the problems."""
-        return Evaluation(
-            tuple(setting for setting in self.settings if setting.title == title),
-            _of_setting(self.studies, title),
-            _of_setting(self.errors, title),
-            measures=self.measures,
-        )
+        """Restrict the evaluation to one setting, without the problems.
+
+        It is the same object each time, so that what is computed of it is computed once.
+        """
+        if title not in self._of_settings:
+            self._of_settings[title] = Evaluation(
+                tuple(setting for setting in self.settings if setting.title == title),
+                _of_setting(self.studies, title),
+                _of_setting(self.errors, title),
+                measures=self.measures,
+            )
+        return self._of_settings[title]
+
+    @cached_property
+    def _of_settings(self) -> dict[str, Evaluation]:
+        return {}
 
     def repetitions(self, setting: Setting) -> dict[str, pd.DataFrame]:
         """Map ``seed_moves`` -> studies of the settings that repeat one, see :func:`repeats`."""

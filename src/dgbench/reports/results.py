@@ -226,7 +226,7 @@ def _check_errors(frame: pd.DataFrame) -> None:
     if impossible.any():
         row = int(impossible.argmax())
         raise ConfigError(
-            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row}; give counts "
+            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row + 1}; give counts "
             "with 0 <= wrong <= seen"
         )
     error = frame["error"].to_numpy(dtype="float64") if "error" in frame else wrong / seen
@@ -234,7 +234,7 @@ def _check_errors(frame: pd.DataFrame) -> None:
     if edited.any():
         row = int(edited.argmax())
         raise ConfigError(
-            f"frame has the error {error[row]:g} in line {row}, where wrong / seen is "
+            f"frame has the error {error[row]:g} in line {row + 1}, where wrong / seen is "
             f"{wrong[row] / seen[row]:g}; change wrong, from which errors are computed"
         )
 

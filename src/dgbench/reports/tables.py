@@ -47,6 +47,8 @@ Unit = Literal[
 ]
 BESIDE = ("std", "n", "low", "high", "best", "flag", "reason")
 REFERENCE = "reference"
+ADAPTATION = "adaptation="  #: in the label of a model that adapts, ``erm (adaptation=tent)``
+ADAPTED = "adapted at test time, on unlabeled images of the environments that are tested."
 _PLACES = {
     "percent": 1,
     "points": 1,
@@ -149,7 +151,19 @@ def table(
     frame = lines if isinstance(lines, pd.DataFrame) else pd.DataFrame(list(lines))
     shown = [column.name for column in columns]
     frame = frame.reindex(columns=[*shown, *frame.columns.difference(shown, sort=False)])
-    return Table(frame, name, title, tuple(columns), tuple(notes), detail)
+    all_notes = [*notes, *_note_on_adaptation(frame, columns)]
+    return Table(frame, name, title, tuple(columns), tuple(all_notes), detail)
+
+
+def _note_on_adaptation(frame: pd.DataFrame, columns: Sequence[Column]) -> list[str]:
+    """Make the note of a table with lines or columns of models that adapted at test time."""
+    names: list[object] = [column.shown for column in columns]
+    for column in columns:
+        if not column.numeric:
+            names += frame[column.name].unique().tolist()
+    if not any(ADAPTATION in str(name) for name in names):
+        return []
+    return [f"{ADAPTATION}...: {ADAPTED}"]
 
 
 def with_lines(

@@ -207,7 +207,9 @@ def _are_of_one_training(records: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-def _parsed_apart(lines: Sequence[bytes], start: int) -> tuple[list[dict[str, Any]], list[Fault]]:
+def _parsed_apart(
+    lines: Sequence[bytes], start: int | None
+) -> tuple[list[dict[str, Any]], list[Fault]]:
     """Parse the records that can be used, and list what cannot; one record where there was a second
     training.
 

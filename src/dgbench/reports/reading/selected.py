@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.analysis.selection import (
+    CHOSEN,
     RunKey,
     Selection,
     UncountedRuns,
@@ -28,8 +29,13 @@ from dgbench.analysis.selection import (
 )
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
-from dgbench.records.rows import EVALUATED, Role, identity_key, identity_keys, keys
-from dgbench.reports.labels import algorithm_labels
+from dgbench.records.rows import EVALUATED, NOT_ADAPTED, Role, identity_key, identity_keys, keys
+from dgbench.reports.labels import (
+    adaptation_text,
+    algorithm_labels,
+    algorithm_name,
+    is_adapted,
+)
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
@@ -107,12 +113,19 @@ class NamedRuns:
     labels: Sequence[str]  #: the algorithms as tables name them
 
 
-def name_runs(collection: Collection, *, searches: bool, split_by: str | None = None) -> NamedRuns:
+def name_runs(
+    collection: Collection,
+    *,
+    searches: bool,
+    adaptation_chosen: bool = False,
+    split_by: str | None = None,
+) -> NamedRuns:
     """Name the runs of a collection.
 
     Args:
         collection: what was collected.
         searches: draws of hyperparameters are chosen among, so they share a label.
+        adaptation_chosen: methods of adaptation are chosen among, so they share a label, too.
         split_by: one more identity key whose values are kept apart.
 
     Raises:
@@ -129,7 +142,10 @@ def name_runs(collection: Collection, *, searches: bool, split_by: str | None = 
     run_keys: list[RunKey] = [RunKey("")] * len(collection.runs)
     for group, indices in groups.items():
         identities = [collection.runs[index].identity for index in indices]
-        named = algorithm_labels(identities, searches=searches)
+        named_as: Sequence[Identity] = identities
+        if adaptation_chosen:
+            named_as = _with_adaptation_chosen(identities)
+        named = algorithm_labels(named_as, searches=searches)
         for index, label, identity in zip(indices, named, identities, strict=True):
             labels[index] = label
             run_keys[index] = RunKey(
@@ -139,6 +155,7 @@ def name_runs(collection: Collection, *, searches: bool, split_by: str | None = 
                 identity["seed"],
                 identity["draw"],
                 identity["protocol"],
+                adaptation_text(identity),
             )
     return NamedRuns(run_keys, labels)
 
@@ -161,7 +178,12 @@ def select_runs(
         ConfigError: ``split_by`` is no identity key.
     """
     if named is None:
-        named = name_runs(collection, searches=selection.chooses_draws, split_by=split_by)
+        named = name_runs(
+            collection,
+            searches=selection.chooses_draws,
+            adaptation_chosen=selection.adaptation == CHOSEN,
+            split_by=split_by,
+        )
     rows = finished_rows(collection)
     choices = selection.choose(records_of(rows, named.keys))
     for index, run in enumerate(collection.runs):
@@ -196,6 +218,25 @@ def select_runs(
     ]
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
     return Selected(runs, tests_of(runs, rows, at_step), _folds_without_rows(collection))
+
+
+def _with_adaptation_chosen(identities: Sequence[Identity]) -> list[Identity]:
+    """Give the runs of each algorithm that has adapted ones one name, ``erm (adaptation=chosen)``.
+
+    Runs that do not adapt are among them.
+    """
+    plain_names = [
+        algorithm_name({**identity, "adaptation": NOT_ADAPTED}) for identity in identities
+    ]
+    adapted = set()
+    for identity, name in zip(identities, plain_names, strict=True):
+        if is_adapted(identity):
+            adapted.add(name)
+    renamed: list[Identity] = []
+    for identity, name in zip(identities, plain_names, strict=True):
+        changes = {"adaptation": CHOSEN} if name in adapted else {}
+        renamed.append({**identity, **changes})
+    return renamed
 
 
 class _Tuples:

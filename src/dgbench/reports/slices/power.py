@@ -44,7 +44,7 @@ from dgbench.reports.document import (
 from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug
-from dgbench.reports.over_seeds import algorithms_of, by_seed, ranked_by
+from dgbench.reports.over_seeds import by_seed, ranked_by
 from dgbench.reports.published import Published, boards, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.commands import adding_commands
@@ -55,7 +55,6 @@ from dgbench.reports.resolution import (
     pilot_of,
     resolution,
 )
-from dgbench.reports.standing import judge
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 from dgbench.validation import Count1, Number, Refusal
 
@@ -213,7 +212,7 @@ class PowerReport(ReportOfMeasures):
                 "with 2 seeds or more."
             )
             return Section(setting.name, setting.title, answer=[alone])
-        by_test = judge(ranking, absent=algorithms_of(studies))
+        by_test = evaluation.verdicts[ranked.name]
         assert by_test is not None  # two algorithms differ
         order = [by_test.leader, *by_test.leaders.names[1:], *by_test.comparisons]
         judged = ranking.loc[list(dict.fromkeys(order))]

@@ -25,6 +25,7 @@ from dgbench.plan.folds import trained_on_tested
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.predictions import need_pyarrow
 from dgbench.reports.document import (
+    ADAPTED_AT_TEST_TIME,
     TARGET_ORACLE,
     Document,
     Figure,
@@ -33,7 +34,7 @@ from dgbench.reports.document import (
     leads,
     problem_table,
 )
-from dgbench.reports.labels import network_text, slug, variant_text
+from dgbench.reports.labels import is_adapted, network_text, slug, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import check_key
@@ -137,13 +138,17 @@ class ErrorsReport(Report):
                 _section(title, by_algorithm, compared, problems, progress)
                 for title, by_algorithm in settings.items()
             ]
-        oracle = any(trained_on_tested(predicted.run.identity) for predicted in runs)
+        warnings = []
+        if any(trained_on_tested(predicted.run.identity) for predicted in runs):
+            warnings.append(TARGET_ORACLE)
+        if any(is_adapted(predicted.run.identity) for predicted in runs):
+            warnings.append(ADAPTED_AT_TEST_TIME)
         return Document(
             title="Which images are wrong",
             selection=" and ".join(_evaluations(runs)),
             sections=sections,
             problems=problem_table(problems),
-            warnings=[TARGET_ORACLE] if oracle else [],
+            warnings=warnings,
             lead=leads(f"Predictions of {len(runs)} run{'s' * (len(runs) != 1)}", problems),
             words=WORDS,
         )
