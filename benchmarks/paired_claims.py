@@ -37,21 +37,30 @@ DATASET = "PACS"
 ALPHA = 0.05
 Array = np.ndarray
 BETTER = np.array([TRUTH.get(name, 0.0) for name in ALGORITHMS])
+TWO = np.array([0.0, max(TRUTH.values())])  #: two algorithms, the second one better
 ABOVE = np.triu_indices(len(ALGORITHMS), 1)
 #: of every order of two algorithms, by how many points they truly differ
 APART = np.rint(100 * np.abs(BETTER[ABOVE[0]] - BETTER[ABOVE[1]])).astype(int)
 
 
-def sweep(rng: np.random.Generator, dataset: str, trials: int, draws: int) -> tuple[Array, Array]:
+def sweep(
+    rng: np.random.Generator, dataset: str, trials: int, draws: int, truth: Array = BETTER
+) -> tuple[Array, Array]:
     """Draw a sweep: validation accuracy and accuracy where nothing was seen.
+
+    Args:
+        rng: of all that is drawn.
+        dataset: a key of ``LEVELS``.
+        trials, draws: how many.
+        truth: (A,) accuracy of each algorithm above that of all others.
 
     Returns:
         Two arrays (A, S, N, n) of algorithms, trials, held-out environments and draws, each at the
         step that validation chooses.
     """
     levels = np.array(LEVELS[dataset])
-    shape = (len(ALGORITHMS), trials, draws)
-    better = BETTER[:, None, None] + TRIAL * rng.standard_normal((1, trials, 1))
+    shape = (len(truth), trials, draws)
+    better = truth[:, None, None] + TRIAL * rng.standard_normal((1, trials, 1))
     better = better + STUDY * rng.standard_normal((*shape[:2], 1))
     better = better + DRAW * rng.standard_normal(shape)
     validation, tested = [], []
@@ -71,9 +80,11 @@ def chosen(validation: Array, tested: Array) -> Array:
     return np.asarray(np.take_along_axis(tested, best, axis=-1)[..., 0])
 
 
-def average_errors(rng: np.random.Generator, dataset: str, trials: int) -> Array:
+def average_errors(
+    rng: np.random.Generator, dataset: str, trials: int, truth: Array = BETTER
+) -> Array:
     """Draw the average errors of a sweep, (A, S), of the chosen draws."""
-    return np.asarray(1 - chosen(*sweep(rng, dataset, trials, DRAWS)).mean(axis=2))
+    return np.asarray(1 - chosen(*sweep(rng, dataset, trials, DRAWS, truth)).mean(axis=2))
 
 
 def percent(share: float) -> str:
@@ -142,39 +153,28 @@ def order_section(sweeps: int) -> None:
 def needed_section(sweeps: int) -> None:
     """Print whether the trials that an order of two points is said to need suffice."""
     rng = np.random.default_rng(11)
-    position = int(np.argmax(BETTER))
-    differences = []
-    for _ in range(sweeps):
-        values = average_errors(rng, DATASET, TRIALS[-1])
-        differences.append(
-            np.delete(values - values[position], [position, len(BETTER) - 1], axis=0)
-        )
-    pool = np.concatenate(differences)
-    size, deviation = float(pool.mean()), float(pool.std(ddof=1))
-    truth = int(seeds_needed(deviation, size, power=0.8))
-    lines = [["true difference and deviation", str(truth), "-", _power(rng, truth, sweeps)]]
+    errors = average_errors(rng, DATASET, 4 * sweeps, TWO)
+    differences = errors[0] - errors[1]
+    deviation = float(differences.std(ddof=1))
+    truth = int(seeds_needed(deviation, float(differences.mean()), power=0.8))
+    lines = [["the true difference and deviation", str(truth), "-", _power(rng, truth, sweeps)]]
     for trials in TRIALS:
-        said = []
+        needed = []
         for _ in range(sweeps):
-            values = average_errors(rng, DATASET, trials)[[0, position]]
-            (pair,) = pairs(values)
-            said.append(seeds_needed(pair.deviation, pair.size, power=0.8) if pair.size else np.inf)
-        low, middle, high = np.quantile(said, (0.1, 0.5, 0.9), method="higher")
-        suffices = _power(rng, int(min(middle, 200)), sweeps)
-        lines.append([f"of {trials} trials", f"{middle:.0f}", f"{low:.0f} to {high:.0f}", suffices])
-    table(
-        "Trials that 2 points need",
-        ["median", "10 to 90% of sweeps", "power with the median (%)"],
-        lines,
-    )
+            (pair,) = pairs(average_errors(rng, DATASET, trials, TWO))
+            needed.append(seeds_needed(pair.deviation, pair.size, power=0.8))
+        low, middle, high = np.quantile(needed, (0.1, 0.5, 0.9), method="higher")
+        power = _power(rng, int(middle), sweeps)
+        lines.append([f"{trials} trials", f"{middle:.0f}", f"{low:.0f} to {high:,.0f}", power])
+    heads = ["median", "10 to 90% of sweeps", "power with the median (%)"]
+    table("Trials that 2 points need, by", heads, lines)
 
 
 def _power(rng: np.random.Generator, trials: int, sweeps: int) -> str:
     """Compute in how many sweeps so many trials decide an order of two points alone."""
-    position = int(np.argmax(BETTER))
     decided = 0
     for _ in range(sweeps):
-        values = average_errors(rng, DATASET, trials)[[0, position]]
+        values = average_errors(rng, DATASET, trials, TWO)
         decided += float(paired_p_values(values)[0, 1]) < ALPHA
     return percent(decided / sweeps)
 

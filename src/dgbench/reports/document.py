@@ -51,6 +51,10 @@ OF_DOCUMENTS = (
 OF_RUNS = ("import", "same_code", "selection", "split_by")  #: keys of a document that need runs
 #: of files that a report holds, whose folder ``output`` names
 FILE_ENDINGS = (".csv", ".htm", ".html", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex")
+NO_CHOICE = (
+    "SEARCHES APART: each draw of hyperparameters has a line; no accuracy on validation data was "
+    "read, so none can be chosen without looking at the tested environments."
+)
 TARGET_ORACLE = (
     "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen "
     "performance."
@@ -317,7 +321,7 @@ def warnings(
     if any(is_adapted(run.identity) for run in collection.runs):
         sentences.append(ADAPTED_AT_TEST_TIME)
     if not selection.chooses_draws and any(run.identity["draw"] for run in collection.runs):
-        sentences.append(APART)
+        sentences.append(NO_CHOICE if collection.draws_stay_apart else APART)
     return sentences
 
 

@@ -95,6 +95,8 @@ class Collection:
     published: Sequence[Published] = ()  #: of means with standard errors, which are no runs
     #: the results are of one step that others chose, nobody says how
     selected_elsewhere: bool = False
+    #: there are draws of hyperparameters, and no validation accuracy to choose among them by
+    draws_stay_apart: bool = False
 
     def without_numbers(self) -> Collection:
         """Return the collection without its rows, whose memory is free once nobody holds this one.
