@@ -86,8 +86,8 @@ def decompose(
         statistics: draws, level and seed of the intervals.
 
     Raises:
-        MeasureError: no cell has two seeds, a study is there twice, a factor has one level, or a
-            model lacks a level of ``within``.
+        MeasureError: no cell has two seeds, a study is there twice, a factor has one level or
+            follows from the others, or a model lacks a level of ``within``.
     """
     statistics = statistics or Statistics()
     numbers = np.asarray(values, dtype=float)
@@ -185,13 +185,15 @@ class _Effect:
 
     def component(self, name: str, levels: int, noise: _Noise, within: bool = False) -> Component:
         """Estimate what it moves, from its squares less those that noise makes."""
-        from scipy.special import chndtrinc
+        from scipy.special import chdtr, chndtrinc
 
         beyond = self.squares - self.freedom * noise.variance
         estimate = math.sqrt(max(beyond, 0.0) / self.studies)
         shares = noise.rng.random(len(noise.draws))
-        noncentral = chndtrinc(self.squares / noise.draws, self.freedom, shares)
-        draws = np.sqrt(np.maximum(noncentral, 0.0) * noise.draws / self.studies)
+        ratios = self.squares / noise.draws
+        exceeds = shares < chdtr(self.freedom, ratios)  # elsewhere no effect gives so few squares
+        noncentral = np.where(exceeds, chndtrinc(ratios, self.freedom, shares), 0.0)
+        draws = np.sqrt(noncentral * noise.draws / self.studies)
         return Component(name, levels, noise.interval(estimate, draws), draws, within)
 
 
@@ -225,6 +227,11 @@ def _between_models(
     for name, columns in mains.items():
         others = [seed, *(other for key, other in mains.items() if key != name)]
         effect = _Effect.between(values, _basis(others), _basis([*others, columns]))
+        if not effect.freedom:
+            raise MeasureError(
+                f"{name} cannot be told from the other factors and the seed, which move together "
+                "with it; leave one of them out, or add studies that cross them"
+            )
         components.append(effect.component(name, columns.shape[1], noise))
     joint = _Effect.between(values, _basis([seed, *mains.values()]), full)
     if joint.freedom > 0 and mains:
