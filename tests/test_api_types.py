@@ -60,6 +60,7 @@ OPTIONAL: Mapping[tuple[Any, str], tuple[str, ...]] = {
     (dgbench.evaluate, "step"): ("None",),
     (dgbench.evaluate, "initial"): ("None", "x"),
     (dgbench.evaluate, "alphas"): ("None", "[1]"),
+    (dgbench.evaluate, "groups"): ("None", "x"),
     (dgbench.train, "output"): ("None", "x"),
     (dgbench.score, "training_groups"): ("None", "{}"),
     (dgbench.algorithm, "dtype"): (),

@@ -42,7 +42,8 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
     ),
     "averaging": (
         "diwa_uniform or diwa_greedy evaluates the mean weights of the draws of a search, "
-        "wise_ft weights between a run's initial ones and its own (default: none)"
+        "wise_ft weights between a run's initial ones and its own, dfr a run whose last layer is "
+        "fitted anew on groups of equal size (default: none)"
     ),
     "initial": (
         "for averaging=wise_ft, folder of the runs to mix with: linear probes, or zero-shot runs "
@@ -51,6 +52,10 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
     "alphas": (
         "for averaging=wise_ft, shares of the run's own weights, in hundredths (default: "
         "[0,0.1,...,1])"
+    ),
+    "groups": (
+        "for averaging=dfr, the attribute whose values make groups within classes (default: the "
+        "environments)"
     ),
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
     "seed_moves": (
@@ -97,6 +102,10 @@ EXAMPLES = (
     (
         "model=multirun averaging=diwa_greedy",
         "the draws of a search as one model for each fold and trial",
+    ),
+    (
+        "model=outputs/STUDY averaging=dfr groups=background",
+        "its runs with a last layer fitted on groups of equal size",
     ),
     (
         "model=resnet50 weights=FILE 'classes=[dog,elephant,...]' dataset=pacs dataset.root=PACS",
@@ -244,6 +253,7 @@ def evaluate(
     averaging: str | None = None,
     initial: Any = None,
     alphas: Sequence[float] | None = None,
+    groups: str | None = None,
     ensemble: bool = False,
     seed_moves: str = "all",
     features: int = 0,
@@ -273,9 +283,12 @@ def evaluate(
             in common, as the draws of one trial of a search: ``diwa_uniform``, the mean of all, or
             ``diwa_greedy``, of those that help on the validation images of the training
             environments (Rame et al., 2022); or, with ``wise_ft``, weights between a run's initial
-            ones and its own (Wortsman et al., 2022).
+            ones and its own (Wortsman et al., 2022); or, with ``dfr``, a run whose last layer is
+            fitted anew on validation images of groups of equal size (Kirichenko et al., 2023).
         initial: for ``wise_ft``, folders of the runs to mix with; None is what each run began with.
         alphas: for ``wise_ft``, shares of the run's own weights; None is 0, 0.1, ..., 1.
+        groups: for ``dfr``, the attribute whose values make groups within classes (``feature`` is
+            that of painted images); None is the environments.
         ensemble: evaluate several as one, by the mean of their logits.
         seed_moves: ``stream`` makes the seeds of the stream, ``adaptation.stream_seed``, those of
             the rows, which repeat runs of seed 0.
@@ -305,6 +318,7 @@ def evaluate(
         "averaging": averaging,
         "initial": initial,
         "alphas": alphas,
+        "groups": groups,
     }
     evaluator = Evaluator(
         **keys,
