@@ -195,9 +195,10 @@ def crossed_studies(
         for runs, _ in group.studies():
             run = runs[0]
             seed = run.identity["seed"]
-            line = {name: str(run.identity.get(name)) for name in of_factors}
+            line: dict[str, Any] = {name: str(run.identity.get(name)) for name in of_factors}
             line |= {"label": run.label, "seed": seed}
-            line |= values.loc[(run.label, seed), measures].to_dict()
+            for measure in measures:
+                line[measure] = values.at[(run.label, seed), measure]
             lines[key].append(line)
     titles = dataset_titles(list(identities.values()), shared)
     crossed = []
