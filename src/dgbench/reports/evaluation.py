@@ -80,7 +80,7 @@ class Setting:
     title: str
     #: its keys of :attr:`Role.SETTING`, and what the report is split by
     identity: Mapping[str, Any]
-    codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
+    codes: tuple[str, ...]  #: code version of the runs that count, or nothing if no run counts
     #: what its results must beat, or None if the number of classes is not known
     chance: Chance | None = field(default=None, compare=False)
     #: on classes that no model could learn

@@ -69,7 +69,7 @@ def score(
     ``adjusted_average`` (Sagawa et al. 2020, the "average" of Waterbirds: groups weighed by their
     shares of the training images).
 
-    Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and ``high``, ``role``
+    Columns: ``n`` images, ``wrong`` ones, ``error`` (a fraction), ``low`` and ``high``, ``role``
     (``held out`` or ``trained on``), ``where`` the worst is, and the ``reason`` why there is no
     value. ``frame.attrs["notes"]`` says what the intervals are of.
 

@@ -97,7 +97,7 @@ class _Point:
     div: MeanEstimate
     cor: MeanEstimate
     null: _Place | None
-    pairs: Sequence[_Place]  #: none where there is one pair only
+    pairs: Sequence[_Place]  #: empty if there is one pair only
 
     @property
     def place(self) -> _Place:

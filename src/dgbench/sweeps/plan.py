@@ -129,7 +129,7 @@ PLAIN = {
     "sharpness": "none",
     "callbacks": "none",
 }
-OURS = ("logger", "selection")  # groups that need none where they name a class of dgbench
+OURS = ("logger", "selection")  # groups that need none if they name a class of dgbench
 
 
 class Judged:
