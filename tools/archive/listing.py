@@ -195,7 +195,8 @@ def _refuse_held_twice(entry: Entry, holders: dict[tuple[str, str], str]) -> Non
     """
     for packed in read_packed(entry.folder / ROWS):
         identity = packed["run"]["identity"]
-        run, code = identity["run"], identity["code"]
+        run = identity["run"]
+        code = identity["code"]
         holder = holders.setdefault((run, code), entry.name)
         if holder != entry.name:
             raise RecordError(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -98,9 +99,9 @@ def table_faults(committed: pd.DataFrame, computed: pd.DataFrame) -> Iterator[st
     if selections:  # the numbers are of other steps
         yield f"of selection {' and '.join(sorted(selections))}: pack again, or correct entry.yaml"
         return
-    lines = {tuple(line[name] for name in shared): line for line in theirs.to_dict("records")}
+    lines = {_key(line, shared): line for line in theirs.to_dict("records")}
     for number, line in enumerate(committed.to_dict("records"), start=2):
-        expected = lines.pop(tuple(line[name] for name in shared), None)
+        expected = lines.pop(_key(line, shared), None)
         if expected is None:
             yield f"line {number}: its rows give no {line['algorithm']} of this setting and seed"
             continue
@@ -108,6 +109,10 @@ def table_faults(committed: pd.DataFrame, computed: pd.DataFrame) -> Iterator[st
             if not _close(line[name], expected[name]):
                 cells = f"{line[name] or 'empty'}, its rows give {expected[name] or 'nothing'}"
                 yield f"line {number}: {name} is {cells}"
+
+
+def _key(line: Mapping[Any, Any], columns: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(line[name] for name in columns)
 
 
 def _close(cell: str, other: str) -> bool:

@@ -90,8 +90,9 @@ def read_packed(file: Path) -> list[PackedRun]:
     try:
         for text in archive_lines(file):
             line = json.loads(text)
-            typed = [word for session in line.get("sessions", ()) for word in session["typed"]]
-            "".join([line["run"]["identity"]["run"], *typed])  # a TypeError for what is no text
+            "".join([line["run"]["identity"]["run"]])  # a TypeError for what is no text
+            for session in line.get("sessions", ()):
+                "".join(session["typed"])
             packed.append(line)
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise RecordError(f"{file} cannot be read ({error}); copy it again") from None

@@ -40,7 +40,7 @@ def rung_ends(searches: Sequence[Search]) -> list[int]:
         for study in search.studies:
             if study.settings.devices > 1:
                 raise ConfigError(
-                    "hparams=halving pauses runs of one process; set trainer.devices=1"
+                    "hparams=halving can only pause runs of one process; set trainer.devices=1"
                 )
             if any(run.evaluations.every == 0 for run in study.runs):
                 raise ConfigError(
@@ -51,7 +51,7 @@ def rung_ends(searches: Sequence[Search]) -> list[int]:
         ends and not all(isinstance(search.scheme, Halving) for search in searches)
     ):
         raise ConfigError(
-            "hparams=halving trains studies with the same rungs in one command; sweep over "
+            "hparams=halving needs the same rungs in all studies of a command; sweep over "
             "trainer.steps and trainer.eval_every with -m"
         )
     return list(ends.pop()) if ends else []

@@ -361,7 +361,7 @@ def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictCo
 
     Args:
         n_jobs: of the sweep.
-        done: of them, with nothing left to train.
+        done: jobs with nothing left to train.
         runs: folders of the runs of those that came to their end.
         config: of the sweep.
     """

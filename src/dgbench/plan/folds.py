@@ -150,7 +150,7 @@ class LeaveOneOut(Protocol):
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
             raise ConfigError(
-                "leave-one-out needs at least 2 given environments, here are "
+                f"leave-one-out needs at least 2 given environments, and the dataset has "
                 f"{len(given)}; give more"
             )
         planned = [
@@ -167,7 +167,7 @@ class SingleSource(Protocol):
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
             raise ConfigError(
-                "single-source needs at least 2 given environments, here are "
+                f"single-source needs at least 2 given environments, and the dataset has "
                 f"{len(given)}; give more"
             )
         return [Fold(str(i), (source,), _others(given, source)) for i, source in enumerate(given)]

@@ -152,7 +152,8 @@ def study_spec(
         hparams: resolved values of exactly the hyperparameters that are read.
         shared: :func:`shared_parts` of the same configuration.
     """
-    labels, moves = config["hparams"], config["seed_moves"]
+    labels = config["hparams"]
+    moves = config["seed_moves"]
     if moves != ALL:  # hashes are older than the key
         shared = {**shared, "training": {**shared["training"], "seed_moves": moves}}
     return StudySpec(
@@ -176,7 +177,8 @@ def folder_name(spec: StudySpec, dataset: str) -> str:
 
     In a search it ends in ``s0-draw3-trial1`` before the hash.
     """
-    init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
+    init = spec.init.partition(":")[0]
+    tuning = str(spec.tuning["name"])
     # named where it is another
     usual = {
         init: "random",

@@ -122,7 +122,8 @@ def choose(
             name or title, or one that cannot compare algorithms.
     """
     there = measures_there()
-    listed, ranking = list(there.values()), [there[name] for name in _COMPARED]
+    listed = list(there.values())
+    ranking = [there[name] for name in _COMPARED]
     if shown is not None:
         listed = _named(shown, f"{place}measures", there)
     if compared is not None:

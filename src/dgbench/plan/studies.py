@@ -251,15 +251,7 @@ class Planner:
         except TooFewImagesError as error:
             raise _with_batch(error, composed) from None
 
-        def planned() -> list[Fold]:
-            folds = planned_folds(composed["protocol"], dataset.info)
-            for env in trained_in(folds):
-                need_training_images(env, dataset.info.counts.get(env, {}).get("train", 1))
-            return folds
-
-        folds = self._once(
-            "folds", composed.text("dataset", "init", "backbone", "protocol"), planned
-        )
+        folds = self._folds(composed, dataset.info)
         check_validation(composed["selection"].get("environments"), dataset.info.given)
         config = {**composed.plain(), "dataset": dataset.keys}
         alike = composed.text(
@@ -276,15 +268,12 @@ class Planner:
         settings = self._once("settings", alike, lambda: TrainerSettings(**config["trainer"]))
         check_labels(config, settings)
         shared = self._once("shared", alike, lambda: shared_parts(config, dataset.info, settings))
+        for fold in folds:
+            settings.minibatches(len(fold.training))  # refuses more than there are
         if len(self._made["hparams"]) >= MOST_REMEMBERED:
             self._made["hparams"].clear()  # random draws, each with values of its own
         asked = f"{alike}\n{composed.text('hparams', 'algorithm', 'protocol')}"
-        images = {}
-        for env in trained_in(folds):
-            if env in dataset.info.counts:
-                images[env] = dataset.info.counts[env]["train"]
-        for fold in folds:
-            settings.minibatches(len(fold.training))  # refuses more than there are
+        images = _training_images(folds, dataset.info)
         smallest = dataset.info.smallest_training
         hparams = self._once(
             "hparams", asked, lambda: hyperparameters(config, settings, smallest, images)
@@ -304,6 +293,17 @@ class Planner:
             parent=self.parent or Path(composed.parent),
             repeats=repeats,
             search=search,
+        )
+
+    def _folds(self, composed: Composed, info: DatasetInfo) -> list[Fold]:
+        def planned() -> list[Fold]:
+            folds = planned_folds(composed["protocol"], info)
+            for env in trained_in(folds):
+                need_training_images(env, info.counts.get(env, {}).get("train", 1))
+            return folds
+
+        return self._once(
+            "folds", composed.text("dataset", "init", "backbone", "protocol"), planned
         )
 
     def _weights_of(self, composed: Composed) -> InitialWeights:
@@ -346,6 +346,15 @@ def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesErr
     except ConfigError:  # which is said once the images fit
         return error
     return with_batch_refusal(error, batch_size, set(trained_in(folds)))
+
+
+def _training_images(folds: Sequence[Fold], info: DatasetInfo) -> dict[str, int]:
+    """Count the training images of environments that some fold trains on, if they are counted."""
+    images = {}
+    for env in trained_in(folds):
+        if env in info.counts:
+            images[env] = info.counts[env]["train"]
+    return images
 
 
 def trained_in(folds: Sequence[Fold]) -> list[str]:

@@ -151,7 +151,8 @@ def chance_of(
     if n_classes is None or n_classes < 1:
         return None
     error = 1 - 1 / n_classes
-    in_held_out, in_all = dict.fromkeys(held_out, error), dict.fromkeys(everywhere, error)
+    in_held_out = dict.fromkeys(held_out, error)
+    in_all = dict.fromkeys(everywhere, error)
     values = Measured.of(measures, in_held_out, in_all).values
     references = [Reference(BLIND_GUESS, values, in_held_out, in_all)]
     frequent = _most_frequent(tests, held_out, everywhere, measures)

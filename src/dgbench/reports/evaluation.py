@@ -80,7 +80,7 @@ class Setting:
     title: str
     #: its keys of :attr:`Role.SETTING`, and what the report is split by
     identity: Mapping[str, Any]
-    codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
+    codes: tuple[str, ...]  #: code version of the runs that count, or nothing if no run counts
     #: what its results must beat, or None if the number of classes is not known
     chance: Chance | None = field(default=None, compare=False)
     #: on classes that no model could learn
@@ -483,7 +483,8 @@ def _study(
         choice: the measures to compute.
     """
     identity = runs[0].identity
-    given, planned = list(map(str, identity["given"])), tested_by_fold(identity)
+    given = list(map(str, identity["given"]))
+    planned = tested_by_fold(identity)
     counting = _counting(runs)
     missing = _unusable(runs, counting, without_rows)
     if not missing.keys().isdisjoint(tests["fold"].tolist()):
@@ -499,28 +500,17 @@ def _study(
         all_unseen = all_unseen and (unseen or role == "everywhere")
     everywhere = {env: mean(values) for env, values in errors["everywhere"].items()}
     held_out = {env: mean(errors["held_out"][env]) for env in given if env in errors["held_out"]}
-    for fold, present in tested_in.items():
-        if not present and (fold != FULL or identity.get("beyond", True)):
-            missing[fold] = f"no test row at step {steps[fold]}"
-            continue
-        lacking = [env for env in planned_tests(fold, planned) if env not in present]
-        if lacking:
-            missing[fold] = _lacks(lacking, steps[fold])
-    expected = expected_folds(identity, [*counting, *missing])
-    missing |= {fold: NO_ROWS for fold in expected if fold not in counting and fold not in missing}
-    plan = (
-        planned
-        if planned is not None
-        else [present for fold, present in tested_in.items() if fold != FULL]
-    )
+    missing |= _lacking_folds(tested_in, steps, planned, bool(identity.get("beyond", True)))
+    for fold in expected_folds(identity, [*counting, *missing]):
+        if fold not in counting:
+            missing.setdefault(fold, NO_ROWS)
+    plan = planned
+    if plan is None:
+        plan = [present for fold, present in tested_in.items() if fold != FULL]
     one_each = sorted(map(list, plan)) == sorted([env] for env in given)
-    absences = {fold: reason for fold, reason in missing.items() if fold != FULL}
-    if is_from_table(identity):
-        no_held_out = missing_lines(identity, absences)
-    else:
-        no_held_out = grouped_reasons(absences)
-    no_leave_one_out = ""
-    if not (all_unseen and one_each):
+    no_held_out = _no_held_out(identity, missing)
+    no_leave_one_out = no_held_out
+    if not no_held_out and not (all_unseen and one_each):
         no_leave_one_out = _NO_WORST_GAP.format(identity["protocol"])
     measures = Measured.of(
         choice.computed,
@@ -528,7 +518,7 @@ def _study(
         everywhere,
         {
             "held_out": no_held_out,
-            "leave_one_out": no_held_out or no_leave_one_out,
+            "leave_one_out": no_leave_one_out,
             "everywhere": _no_ideal(identity, everywhere, environments, missing, steps),
         },
     )
@@ -549,6 +539,39 @@ def _study(
         trained_on_tested=not all_unseen,
         sampled=bool(identity.get("grouped")) and identity["evaluation"] == "exact",
     )
+
+
+def _lacking_folds(
+    tested_in: Mapping[str, Sequence[str]],
+    steps: Mapping[str, int],
+    planned: Sequence[Sequence[str]] | None,
+    tests_full: bool,
+) -> dict[str, str]:
+    """Map each fold that lacks test rows at its step to what it lacks.
+
+    Args:
+        tested_in: fold -> environments with a row at its step.
+        steps: fold -> its step.
+        planned: environments that the protocol tests, by fold.
+        tests_full: whether the fold ``full`` is tested at all.
+    """
+    lacking = {}
+    for fold, present in tested_in.items():
+        if not present and (fold != FULL or tests_full):
+            lacking[fold] = f"no test row at step {steps[fold]}"
+            continue
+        absent = [env for env in planned_tests(fold, planned) if env not in present]
+        if absent:
+            lacking[fold] = _lacks(absent, steps[fold])
+    return lacking
+
+
+def _no_held_out(identity: Mapping[str, Any], missing: Mapping[str, str]) -> str:
+    """Explain why held-out errors are not complete; return an empty text if they are."""
+    absences = {fold: reason for fold, reason in missing.items() if fold != FULL}
+    if is_from_table(identity):
+        return missing_lines(identity, absences)
+    return grouped_reasons(absences)
 
 
 def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:

@@ -67,8 +67,8 @@ def results(
       :class:`dgbench.records.rows.RunIdentity`. Lists are tuples. A key that a run does not have,
       for instance a hyperparameter of another algorithm, is missing (NaN).
     - ``step``: optimizer updates done; ``env``; ``subset``: ``train``, ``val`` or ``test``;
-      ``env_held_out``: the run never trained on this environment; ``seen``: images; ``wrong``: of
-      them misclassified, an expected number where the evaluation is exact; ``error``: wrong / seen;
+      ``env_held_out``: the run never trained on this environment; ``seen``: images; ``wrong``:
+      misclassified images, an expected number if the evaluation is exact; ``error``: wrong / seen;
       ``loss``: mean cross entropy, nats; ``majority_wrong``: images that the most frequent class of
       the run's training images gets wrong, and ``together``: runs that trained in one stack, where
       they are recorded; ``code``: version of dgbench.

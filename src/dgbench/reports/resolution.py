@@ -113,7 +113,8 @@ def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[
                 f"{seeds} seeds."
             )
         ]
-    smallest, deviation = pilot.finds(seeds, power), pilot.deviation.estimate
+    smallest = pilot.finds(seeds, power)
+    deviation = pilot.deviation.estimate
     among = ""
     named_pair = ""
     if algorithms > 3:  # of three, each pair is tested as two alone are
@@ -169,7 +170,8 @@ def below_noise(
         return []
     first = leaders.first
     second = leaders.others[0]
-    lead, seeds = abs(level[first] - level[second]), judged.shape[1]
+    lead = abs(level[first] - level[second])
+    seeds = judged.shape[1]
     floors = []
     for part, name in NOISE.items():
         repeated = repetitions.get(part, values.iloc[:0])

@@ -69,7 +69,7 @@ def score(
     ``adjusted_average`` (Sagawa et al. 2020, the "average" of Waterbirds: groups weighed by their
     shares of the training images).
 
-    Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and ``high``, ``role``
+    Columns: ``n`` images, ``wrong`` ones, ``error`` (a fraction), ``low`` and ``high``, ``role``
     (``held out`` or ``trained on``), ``where`` the worst is, and the ``reason`` why there is no
     value. ``frame.attrs["notes"]`` says what the intervals are of.
 
@@ -111,7 +111,8 @@ def score(
     wrong = true != predicted
     if training_groups is not None and not labels:
         raise ConfigError(
-            "training_groups names images of groups, and there are no groups; give groups too"
+            "training_groups counts the training images of groups, and groups is not given; give "
+            "groups too"
         )
     trained_on = None if given is None else list(map(str, given))
     seen_names = set(trained_on or ())
@@ -252,8 +253,9 @@ def _check_alike(true: np.ndarray, predicted: np.ndarray) -> None:
 
 
 def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Read classes, environments and groups of the test images of a file, and the environments of
-    its training.
+    """Read classes, environments and groups of the test images of a file.
+
+    The last value lists the environments that were trained on.
     """
     need_pyarrow("score of a file")
     training = about_predictions(path)["training"]
@@ -261,8 +263,8 @@ def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]
     frame = frame[frame["subset"] == "test"]
     if frame.empty:
         raise ConfigError(
-            f"{path} has no test images of a single environment; exact evaluation mixes "
-            "environments"
+            f"{path} has no test images that belong to one environment each, as exact evaluation "
+            "computes all environments from the same images; train with dataset.evaluation=sampled"
         )
     if groups is not None:
         names = [groups] if isinstance(groups, str) else list(groups)

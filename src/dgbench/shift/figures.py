@@ -97,7 +97,7 @@ class _Point:
     div: MeanEstimate
     cor: MeanEstimate
     null: _Place | None
-    pairs: Sequence[_Place]  #: none where there is one pair only
+    pairs: Sequence[_Place]  #: empty if there is one pair only
 
     @property
     def place(self) -> _Place:
@@ -223,12 +223,10 @@ def _coordinates(places: Sequence[tuple[float, float]]) -> tuple[list[float], li
 def _limits(axes: Any, datasets: Sequence[_Point], places: Sequence[tuple[float, float]]) -> None:
     """Set limits with room for points, for names, and for intervals as far as shifts can be."""
     for axis, setter in ((0, axes.set_xlim), (1, axes.set_ylim)):
-        ends = [
-            end
-            for point in datasets
-            for interval in (point.div, point.cor)[axis].ends
-            for end in interval
-        ]
+        ends: list[float] = []
+        for point in datasets:
+            for interval in (point.div, point.cor)[axis].ends:
+                ends += interval
         inside = [min(max(end, _LEAST), _MOST) for end in ends] + [place[axis] for place in places]
         low, high = min(0.0, *inside), max(0.25, *inside)
         setter(low - 0.05 * (high - low), high + 0.1 * (high - low))

@@ -254,8 +254,8 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
     if unused:
         read = ", ".join(f"trainer.{key}" for key in USED)
         raise ConfigError(
-            f"{unused[0]} says how algorithms are trained; a shift reads {read}, and steps, "
-            "learning rates and the like are keys of estimators"
+            f"{unused[0]} says how algorithms are trained, and a shift reads {read}; leave it out "
+            "(steps and learning rates of estimators are keys of estimator.NAME)"
         )
     if config["trainer"]["devices"] != 1:
         raise ConfigError(
@@ -276,7 +276,8 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
     """
     if len(given) < 2:
         raise ConfigError(
-            f"shift needs at least 2 given environments, here are {len(given)}; give more"
+            "shift needs at least 2 given environments, and the dataset has "
+            f"{len(given)}; give more"
         )
     if pairing == "each":
         return [EnvironmentPair(pairing, f"{a}|{b}", (a,), (b,)) for a, b in combinations(given, 2)]

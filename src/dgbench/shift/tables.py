@@ -532,6 +532,20 @@ def distance_table(setting: ShiftSetting) -> Table:
     return table(lines, "distances", title, filled(columns, lines), notes)
 
 
+_CONCEPT_MEANINGS = {
+    "tv": "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation",
+    "disc": (
+        "largest difference of two classifiers' disagreement on p and on q, over those trained here"
+    ),
+    "min": (
+        "share of images on which classifiers of p and of q differ, on the side where they differ "
+        "less"
+    ),
+    "max": "the same where they differ more",
+    "noise": "the same share between classifiers of two halves of p and q together",
+}
+
+
 def concept_table(setting: ShiftSetting) -> Table:
     """List covariate and concept shift of every dataset beside published ones.
 
@@ -550,24 +564,10 @@ def concept_table(setting: ShiftSetting) -> Table:
             cells |= printed(source, row, column, f"{name} published", other_features(setting))
         is_printed += [cells[column] is not None for column in printed_columns]
         lines.append(cells)
-    meaning = {
-        "tv": (
-            "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation"
-        ),
-        "disc": (
-            "largest difference of two classifiers' disagreement on p and on q, over those "
-            "trained here"
-        ),
-        "min": (
-            "share of images on which classifiers of p and of q differ, on the side where they "
-            "differ less"
-        ),
-        "max": "the same where they differ more",
-        "noise": "the same share between classifiers of two halves of p and q together",
-    }
     columns = [DATASET, Column("pairs")]
     columns += [
-        Column(name, title, "distance", meaning[name]) for name, title in CONCEPT_TITLES.items()
+        Column(name, title, "distance", _CONCEPT_MEANINGS[name])
+        for name, title in CONCEPT_TITLES.items()
     ]
     for column in printed_columns:
         shift = CONCEPT_TITLES[column.removesuffix(" published")].partition(",")[0]

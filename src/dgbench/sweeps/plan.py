@@ -65,7 +65,7 @@ def print_plan(
     _print_table(workload)
     n_repeats = sum(kind.again for kind in kinds)
     if n_repeats:
-        print(f"Once the searches have chosen, up to {n_repeats} models more.")
+        print(f"Once the searches have chosen, up to {n_repeats} more models are trained.")
     to_train = [job_left for job_left in left_by_job if job_left.runs]
     seconds = [workload.seconds(job_left) for job_left in to_train]
     packs = packed([job_left.runs for job_left in to_train], size)
@@ -129,7 +129,7 @@ PLAIN = {
     "sharpness": "none",
     "callbacks": "none",
 }
-OURS = ("logger", "selection")  # groups that need none where they name a class of dgbench
+OURS = ("logger", "selection")  # groups that need none if they name a class of dgbench
 
 
 class Judged:

@@ -143,7 +143,8 @@ def published(name: str) -> Published:
 
 
 def _table(name: str, data: Mapping[str, Any]) -> Published:
-    columns, printed = tuple(data["columns"]), data["printed"]
+    columns = tuple(data["columns"])
+    printed = data["printed"]
     values: dict[str, dict[str, Value]] = {}
     words: dict[str, dict[str, str]] = {}
     computed: dict[str, dict[str, float]] = {}
@@ -155,7 +156,8 @@ def _table(name: str, data: Mapping[str, Any]) -> Published:
                 f"{name}: {row} has {len(cells)} values for {len(columns) + len(printed)} "
                 "columns; correct it"
             )
-        body, rest = cells[: len(columns)], cells[len(columns) :]
+        body = cells[: len(columns)]
+        rest = cells[len(columns) :]
         if data["quantity"] == "algorithm":
             words[row] = dict(zip(columns, map(our_name, body), strict=True))
         else:

@@ -58,6 +58,7 @@ from dgbench.reports.resolution import (
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 from dgbench.validation import Count1, Number, Refusal
 
+_TITLE = "How many seeds a study needs"
 WORDS = {
     "deviation": (
         "standard deviation, over seeds, of the difference of two algorithms, paired by seed; of "
@@ -129,19 +130,8 @@ class PowerReport(ReportOfMeasures):
     def __call__(
         self, collection: Collection | None, selection: Selection, split_by: str | None = None
     ) -> Document:
-        title = "How many seeds a study needs"
         if collection is None or collection.published:
-            papers = collection.published if collection else [published(str(self.published))]
-            if collection and not papers[0].seeds:
-                raise RecordError(
-                    f"how many seeds are behind {papers[0].source} is not known; add import.seeds=N"
-                )
-            papers[0].accuracies()
-            problems = collection.problems if collection else []
-            sections = [self._published_section(paper) for paper in papers]
-            return Document(
-                title, "", sections, problem_table(problems), lead=[papers[0].source], words=WORDS
-            )
+            return self._of_published(collection)
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by, self.choice)
         groups = [
@@ -153,21 +143,39 @@ class PowerReport(ReportOfMeasures):
             for setting, group in tracked(pilots, "planning seeds", len(pilots), "settings")
         ]
         problems = [*collection.problems, *evaluation.problems]
+        plural = "s" * (len(sections) != 1)
+        summary = f"{len(collection.runs)} runs in {len(sections)} setting{plural}"
         return Document(
-            title,
+            _TITLE,
             selection_text(selection, collection),
             sections,
             problem_table(problems),
             warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),
-            leads(
-                (
-                    f"{len(collection.runs)} runs in {len(sections)} "
-                    f"setting{'s' * (len(sections) != 1)}"
-                ),
-                problems,
-            ),
+            leads(summary, problems),
             WORDS,
         )
+
+    def _of_published(self, collection: Collection | None) -> Document:
+        """Plan from tables of means with error bars: those that were read, or the paper's.
+
+        Raises:
+            RecordError: the number of seeds behind the first table is not known.
+            ConfigError: it is no table of accuracies.
+        """
+        if collection:
+            papers = collection.published
+            problems = collection.problems
+            if not papers[0].seeds:
+                raise RecordError(
+                    f"how many seeds are behind {papers[0].source} is not known; add import.seeds=N"
+                )
+        else:
+            papers = [published(str(self.published))]
+            problems = []
+        papers[0].accuracies()
+        sections = [self._published_section(paper) for paper in papers]
+        source = papers[0].source
+        return Document(_TITLE, "", sections, problem_table(problems), lead=[source], words=WORDS)
 
     def _published_section(self, theirs: Published) -> Section:
         pilots = published_pilots(theirs)
