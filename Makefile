@@ -113,11 +113,12 @@ bench-report: $(READY)  ## a report over 1,800,000 synthetic rows, the same agai
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/report_speed.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/growth.py
 
-bench-statistics: $(READY)  ## how often intervals hold the truth, tests find what is not there, and sentences say more than they know, simulated (8 minutes)
+bench-statistics: $(READY)  ## how often intervals hold the truth, tests find what is not there, and sentences say more than they know, simulated (11 minutes)
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/interval_coverage.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/seeds_needed.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/statements.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/statements_evidence.py
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/paired_claims.py
 
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) docs/reference_pages.py

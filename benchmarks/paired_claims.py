@@ -1,6 +1,6 @@
 """What report=claims of the runs of a sweep says, on simulated sweeps whose truth is known.
 
-    python benchmarks/paired_claims.py [--sweeps 500]
+    python benchmarks/paired_claims.py [--sweeps 300]
 
 Sweeps are those of benchmarks/domainbed_sweep.py: 14 algorithms, of which 12 are equal, one is 2
 points better and one 2 points worse, 20 draws of hyperparameters chosen by training-domain
@@ -231,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sweeps", type=int, default=500)
+    parser.add_argument("--sweeps", type=int, default=300)
     sweeps = parser.parse_args(arguments).sweeps
     start = time.process_time()
     order_section(sweeps)
