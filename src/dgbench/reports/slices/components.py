@@ -35,7 +35,7 @@ from dgbench.reports.labels import dataset_titles, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, grid
+from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 from dgbench.validation import NonBlank
 
@@ -62,6 +62,8 @@ class CrossedStudies:
 
     title: str
     factors: Sequence[str]
+    #: key that varies -> the factor that it follows from, whose part it is
+    following: Mapping[str, str]
     frame: pd.DataFrame
 
     def complete(self, measure: str) -> tuple[pd.DataFrame, int]:
@@ -142,7 +144,7 @@ class ComponentsReport(ReportOfMeasures):
                 [components, level_table(frame, factors, measure)],
                 [component_figure(result, name, measure)],
                 answer=_answer(result, measure),
-                facts=_facts(result, frame),
+                facts=_facts(result, studies.following, frame),
             )
         ]
 
@@ -195,31 +197,38 @@ def crossed_studies(
         for runs, _ in group.studies():
             run = runs[0]
             seed = run.identity["seed"]
-            line = {name: str(run.identity.get(name)) for name in of_factors}
+            line: dict[str, Any] = {name: str(run.identity.get(name)) for name in of_factors}
             line |= {"label": run.label, "seed": seed}
-            line |= values.loc[(run.label, seed), measures].to_dict()
+            for measure in measures:
+                line[measure] = values.at[(run.label, seed), measure]
             lines[key].append(line)
     titles = dataset_titles(list(identities.values()), shared)
     crossed = []
     for title, of_setting in zip(titles, lines.values(), strict=True):
         frame = pd.DataFrame(of_setting)
-        varying = _varying(frame, factors or FACTORS)
+        varying, following = _varying(frame, factors or FACTORS)
         _refuse_twins(frame, varying)
-        crossed.append(CrossedStudies(title, varying, frame))
+        crossed.append(CrossedStudies(title, varying, following, frame))
     return crossed
 
 
-def _varying(frame: pd.DataFrame, factors: Sequence[str]) -> list[str]:
-    """List the factors that vary, without those whose level follows from an earlier one.
+def _varying(frame: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """List the keys that vary as factors, and those whose level follows from an earlier one.
 
     The initial weights of a network are an example: nothing tells what they do from what it does.
     """
-    varying: list[str] = []
-    for name in factors:
-        follows = any(frame.groupby(other)[name].nunique().max() == 1 for other in varying)
-        if frame[name].nunique() > 1 and not follows:
-            varying.append(name)
-    return varying
+    factors: list[str] = []
+    following: dict[str, str] = {}
+    for name in names:
+        if frame[name].nunique() < 2:
+            continue
+        for other in factors:
+            if frame.groupby(other)[name].nunique().max() == 1:
+                following[name] = other
+                break
+        else:
+            factors.append(name)
+    return factors, following
 
 
 def _refuse_twins(frame: pd.DataFrame, factors: Sequence[str]) -> None:
@@ -312,7 +321,7 @@ def component_figure(result: Decomposition, name: str, measure: Measure) -> Figu
             color = GRAY if component.name == "seed" else COLORS[0]
             axes.barh(place, 100 * moves.estimate, color=color, height=0.6)
             ends = [100 * moves.low, 100 * moves.high]
-            axes.plot(ends, [place, place], color="#1c2024", linewidth=1.4, marker="|")
+            axes.plot(ends, [place, place], color=INK, linewidth=1.4, marker="|")
         axes.set_yticks(range(len(components)), [component.name for component in components])
         axes.set_xlim(left=0)
         axes.set_xlabel(f"points of {measure.title} that it moves")
@@ -346,10 +355,15 @@ def _answer(result: Decomposition, measure: Measure) -> list[str]:
     return sentences
 
 
-def _facts(result: Decomposition, frame: pd.DataFrame) -> list[tuple[str, str]]:
-    tried = f"{result.cells} of {result.possible}"
-    return [
+def _facts(
+    result: Decomposition, following: Mapping[str, str], frame: pd.DataFrame
+) -> list[tuple[str, str]]:
+    facts = [
         ("studies", str(result.studies)),
-        ("combinations tried", tried),
+        ("combinations tried", f"{result.cells} of {result.possible}"),
         ("seeds", ", ".join(map(str, sorted(frame["seed"].unique().tolist())))),
     ]
+    if following:
+        words = [f"{name} with {factor}" for name, factor in following.items()]
+        facts.append(("not told apart", ", ".join(words)))
+    return facts

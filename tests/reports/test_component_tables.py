@@ -149,3 +149,9 @@ def test_models_that_adapt_are_compared_within(crossed: Path, tmp_path: Path) ->
     ]
     assert dict(section.facts)["studies"] == "16"
     assert "adaptation is compared within models" in " ".join(section.tables[0].notes)
+
+
+def test_a_key_that_follows_from_another_is_a_part_of_it(crossed: Path) -> None:
+    (section,) = document([crossed], factors=["backbone", "n_parameters", "algorithm"]).sections
+    assert "n_parameters" not in section.tables[0].frame["component"].tolist()
+    assert dict(section.facts)["not told apart"] == "n_parameters with backbone"
