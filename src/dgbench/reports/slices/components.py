@@ -43,6 +43,7 @@ ADAPTATION = "adaptation"  #: the factor whose levels are applied to one trained
 #: keys that are factors where they vary, in the order of their lines
 FACTORS = ("backbone", "init", "head", "tuning", "averaging", "algorithm", ADAPTATION)
 LEFT_OUT = "studies left out"  #: kind of problem
+_SHOWN = 0.01  # shares of draws below this are left out of sentences
 WORDS = {
     "moves": (
         "root mean square of what the levels add, in percentage points: the deviation that a "
@@ -343,12 +344,11 @@ def _answer(result: Decomposition, measure: Measure) -> list[str]:
     sentences = [
         f"{measure.title} is moved most by {leader.name}: {', '.join(listed)} points.",
     ]
-    share = result.most()[leader.name]
-    if share < leader.moves.level:
-        sentences.append(
-            f"That {leader.name} moves it most is not sure: so it is in {percent(share, 0)}% of "
-            "draws."
-        )
+    most = result.most()
+    if most[leader.name] < leader.moves.level:
+        shares = sorted(most.items(), key=lambda item: -item[1])
+        words = [f"{name} in {percent(share, 0)}%" for name, share in shares if share >= _SHOWN]
+        sentences.append(f"Which one does is not sure; of the draws, {', '.join(words)}.")
     untold = [component.name for component in ordered if not component.moves.excludes_zero]
     if untold:
         sentences.append(f"Not told from nothing: {', '.join(untold)}.")
