@@ -21,8 +21,8 @@
 #    5 | lite1        | lp, ft, bias | erm, mixup  | 0, 1  | none, bn, t3a | 12
 #    6 | lite0, lite2 | lp, ft, bias | erm, mixup  | 0, 1  | tent          | evaluations only
 #
-# Linear probes of ERM have seeds 0 to 4. The first network of a wave is whole before the second begins, so that a balanced part can
-# be reported early. Bias was moved behind a third seed when two seeds had been seen to leave the seed's deviation open.
+# Linear probes of ERM have seeds 0 to 4. The first network of a wave is whole before the second begins, so that a balanced part
+# can be reported early. Bias was moved behind a third seed when two seeds had been seen to leave the seed's deviation open.
 set -e
 pacs=$1
 output=$2
@@ -49,19 +49,19 @@ train() { # train NETWORK TUNING ALGORITHM SEEDS RATE MORE...
   shift 5
   python train.py experiment=pacs_64 dataset.root="$pacs" dataset.manifest="$list" trainer.steps=60 trainer.eval_every=60 \
     backbone=efficientnet_"$network" tuning="$tuning" hparams.lr="$rate" "grid.algorithm=[$algorithm]" "grid.seed=[$seeds]" \
-    paths.output_dir="$output/$network/$tuning/$algorithm" "$@"
+    paths.output_dir="$output/$network/$tuning" "$@"
 }
 
 adapt() { # adapt NETWORK TUNING SEED METHODS
   local models
-  models=$(find "$output/$1/$2" -mindepth 2 -maxdepth 2 -name "pacs-*-s$3-*" | paste -sd,)
+  models=$(find "$output/$1/$2" -maxdepth 1 -name "pacs-*-s$3-*" | paste -sd,)
   dgbench evaluate "model=[$models]" "adaptation=[$4]" output="$output/adapted/$1-$2-s$3"
 }
 
 mix() { # mix NETWORK ALGORITHM SEED: WiSE-FT
   local tuned probe
-  tuned=$(echo "$output/$1/ft/$2"/pacs-*-s"$3"-*)
-  probe=$(echo "$output/$1/lp/$2"/pacs-*-s"$3"-*)
+  tuned=$(echo "$output/$1/ft/pacs-$2"-*-s"$3"-*)
+  probe=$(echo "$output/$1/lp/pacs-$2"-*-s"$3"-*)
   dgbench evaluate "model=[$tuned]" averaging=wise_ft "initial=$probe" 'alphas=[0.25,0.5,0.75]' output="$output/mixed/$1-$2-s$3"
 }
 
@@ -104,7 +104,7 @@ wave_3() {
 wave_4() {
   for network in lite0 lite2; do
     train $network ft coral 0,1 3e-4
-    train $network ft erm 0,1 3e-4 averaging=swad trainer.eval_every=6
+    train $network ft erm 0,1 3e-4 averaging=swad trainer.eval_every=6 paths.output_dir="$output/$network/swad"
   done
 }
 
