@@ -13,16 +13,16 @@
 # - One evaluation, at the last step; training-domain validation chooses the alpha of WiSE-FT.
 # - CORAL's penalty has no gradient where features stand still, so its linear probe is ERM's: it has none of its own.
 #
-# wave | networks            | tunings          | algorithms     | seeds | adaptation    | studies (x 4 models)
-#    1 | lite0, lite2        | lp, ft           | erm, mixup     | 0, 1  | none, bn, t3a | 16
-#    2 | lite0, lite2        | bias             | erm, mixup     | 0, 1  | none, bn, t3a |  8
-#    3 | lite0, lite2        | lp, bias, ft     | erm, mixup     | 2     | none, bn, t3a | 12
-#    4 | lite0, lite2        | lora, lp_ft      | erm, mixup     | 0, 1  | none, bn, t3a | 16, and WiSE-FT of all ft
-#    5 | lite0, lite2        | ft, lp           | coral, swad    | 0, 1  | none, bn, t3a | 12
-#    6 | lite1               | as above         | as above       | 0, 1  | none, bn, t3a | 24
-#    7 | all of seeds 0, 1   |                  |                |       | tent          | evaluations only
+# wave | networks     | tunings      | algorithms  | seeds | adaptation    | studies (x 4 models)
+#    1 | lite0, lite2 | lp, ft       | erm, mixup  | 0 - 2 | none, bn, t3a | 24
+#    2 | lite0, lite2 | bias         | erm, mixup  | 0 - 2 | none, bn, t3a | 12
+#    3 | lite0, lite2 | lora, lp_ft  | erm, mixup  | 0, 1  | none, bn, t3a | 16, and WiSE-FT of each ft of wave 1
+#    4 | lite0, lite2 | ft           | coral, swad | 0, 1  | none          |  8
+#    5 | lite1        | lp, ft, bias | erm, mixup  | 0, 1  | none, bn, t3a | 12
+#    6 | lite0, lite2 | lp, ft, bias | erm, mixup  | 0, 1  | tent          | evaluations only
 #
-# Each wave is balanced together with those before it within its factors. Linear probes of ERM have seeds 0 to 4.
+# Linear probes of ERM have seeds 0 to 4. The first network of a wave is whole before the second begins, so that a balanced part
+# can be reported early. Bias was moved behind a third seed when two seeds had been seen to leave the seed's deviation open.
 set -e
 pacs=$1
 output=$2
@@ -49,21 +49,30 @@ train() { # train NETWORK TUNING ALGORITHM SEEDS RATE MORE...
   shift 5
   python train.py experiment=pacs_64 dataset.root="$pacs" dataset.manifest="$list" trainer.steps=60 trainer.eval_every=60 \
     backbone=efficientnet_"$network" tuning="$tuning" hparams.lr="$rate" "grid.algorithm=[$algorithm]" "grid.seed=[$seeds]" \
-    paths.output_dir="$output/$network/$tuning/$algorithm" "$@"
+    paths.output_dir="$output/$network/$tuning" "$@"
 }
 
 adapt() { # adapt NETWORK TUNING SEED METHODS
   local models
-  models=$(find "$output/$1/$2" -maxdepth 2 -name "pacs-*-s$3-*" | paste -sd,)
+  models=$(find "$output/$1/$2" -maxdepth 1 -name "pacs-*-s$3-*" | paste -sd,)
   dgbench evaluate "model=[$models]" "adaptation=[$4]" output="$output/adapted/$1-$2-s$3"
+}
+
+mix() { # mix NETWORK ALGORITHM SEED: WiSE-FT
+  local tuned probe
+  tuned=$(echo "$output/$1/ft/pacs-$2"-*-s"$3"-*)
+  probe=$(echo "$output/$1/lp/pacs-$2"-*-s"$3"-*)
+  dgbench evaluate "model=[$tuned]" averaging=wise_ft "initial=$probe" 'alphas=[0.25,0.5,0.75]' output="$output/mixed/$1-$2-s$3"
 }
 
 wave_1() {
   for network in lite0 lite2; do
     train $network lp erm 0,1,2,3,4 3e-3 tuning.cache_features=true
-    train $network lp mixup 0,1 3e-3
-    for seed in 0 1; do
-      train $network ft erm,mixup $seed 3e-4
+    train $network lp mixup 0,1,2 3e-3
+    for algorithm in erm mixup; do
+      train $network ft $algorithm 0,1,2 3e-4
+    done
+    for seed in 0 1 2; do
       adapt $network lp $seed bn,t3a
       adapt $network ft $seed bn,t3a
     done
@@ -72,9 +81,51 @@ wave_1() {
 
 wave_2() {
   for network in lite0 lite2; do
-    for seed in 0 1; do
-      train $network bias erm,mixup $seed 1e-3
+    train $network bias erm,mixup 0,1,2 1e-3
+    for seed in 0 1 2; do
       adapt $network bias $seed bn,t3a
+    done
+  done
+}
+
+wave_3() {
+  for network in lite0 lite2; do
+    train $network lora erm,mixup 0,1 1e-3
+    train $network lp_ft erm,mixup 0,1 3e-4 tuning.head_steps=20 tuning.head_lr=3e-3
+    for seed in 0 1; do
+      adapt $network lora $seed bn,t3a
+      adapt $network lp_ft $seed bn,t3a
+      mix $network erm $seed
+      mix $network mixup $seed
+    done
+  done
+}
+
+wave_4() {
+  for network in lite0 lite2; do
+    train $network ft coral 0,1 3e-4
+    train $network ft erm 0,1 3e-4 averaging=swad trainer.eval_every=6 paths.output_dir="$output/$network/swad"
+  done
+}
+
+wave_5() {
+  train lite1 lp erm 0,1,2,3,4 3e-3 tuning.cache_features=true
+  train lite1 lp mixup 0,1 3e-3
+  train lite1 ft erm,mixup 0,1 3e-4
+  train lite1 bias erm,mixup 0,1 1e-3
+  for seed in 0 1; do
+    for tuning in lp ft bias; do
+      adapt lite1 $tuning $seed bn,t3a
+    done
+  done
+}
+
+wave_6() {
+  for network in lite0 lite2; do
+    for seed in 0 1; do
+      for tuning in lp ft bias; do
+        adapt $network $tuning $seed tent
+      done
     done
   done
 }

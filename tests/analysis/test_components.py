@@ -96,6 +96,17 @@ def test_an_unequal_design_adjusts_one_factor_for_the_others() -> None:
     assert component(result, "tuning").moves.low > 3
 
 
+def test_equal_means_by_luck_are_not_told_sharper_than_noise_allows() -> None:
+    table = np.array([[0.0, 2.0, 4.0, 6.0], [3.0, 1.0, 6.0, 2.0 + 1e-9]])  # equal means, noise of 2
+    places = list(itertools.product(range(2), range(4)))
+    networks, seeds = zip(*places, strict=True)
+    result = decompose([table[place] for place in places], {"network": networks}, seeds)
+    moves = component(result, "network").moves
+    assert moves.estimate == 0
+    assert moves.low == 0
+    assert moves.high > 1
+
+
 def test_one_draw_of_the_seed_gives_the_same_intervals() -> None:
     first, second = of_table(TABLE), of_table(TABLE)
     assert [one.moves for one in first.components] == [one.moves for one in second.components]

@@ -12,12 +12,14 @@ trained already (adaptation at test time) is compared within models, so the nois
 not touch it.
 
 Intervals are generalized ones (Weerahandi 1993): variances are drawn as squares over a chi-square,
-effects by the noncentral chi-square that gives the squares. They assume normal noise that is alike
-in all cells.
+effects by the noncentral chi-square that gives the squares. By luck an effect may have fewer
+squares than noise alone makes; its interval is that of an effect with as many, as in
+power-constrained limits (Cowan et al. 2011). Noise is taken to be normal and alike in all cells.
 
 Sources: Yates 1934 (type II); Henderson 1953, method 3 (the seed's component); Gelman 2005,
 "Analysis of variance: why it is more important than ever", section 3.5; Weerahandi 1993,
-"Generalized confidence intervals".
+"Generalized confidence intervals"; Cowan, Cranmer, Gross & Vitells 2011, "Power-constrained
+limits".
 """
 
 from __future__ import annotations
@@ -190,7 +192,9 @@ class _Effect:
         beyond = self.squares - self.freedom * noise.variance
         estimate = math.sqrt(max(beyond, 0.0) / self.studies)
         shares = noise.rng.random(len(noise.draws))
-        ratios = self.squares / noise.draws
+        # fewer squares than noise alone makes say nothing sharper than as many
+        squares = max(self.squares, self.freedom * noise.variance)
+        ratios = squares / noise.draws
         exceeds = shares < chdtr(self.freedom, ratios)  # elsewhere no effect gives so few squares
         noncentral = np.where(exceeds, chndtrinc(ratios, self.freedom, shares), 0.0)
         draws = np.sqrt(noncentral * noise.draws / self.studies)

@@ -35,7 +35,7 @@ from dgbench.reports.labels import dataset_titles, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, grid
+from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 from dgbench.validation import NonBlank
 
@@ -43,6 +43,7 @@ ADAPTATION = "adaptation"  #: the factor whose levels are applied to one trained
 #: keys that are factors where they vary, in the order of their lines
 FACTORS = ("backbone", "init", "head", "tuning", "averaging", "algorithm", ADAPTATION)
 LEFT_OUT = "studies left out"  #: kind of problem
+_SHOWN = 0.01  # shares of draws below this are left out of sentences
 WORDS = {
     "moves": (
         "root mean square of what the levels add, in percentage points: the deviation that a "
@@ -62,6 +63,8 @@ class CrossedStudies:
 
     title: str
     factors: Sequence[str]
+    #: key that varies -> the factor that it follows from, whose part it is
+    following: Mapping[str, str]
     frame: pd.DataFrame
 
     def complete(self, measure: str) -> tuple[pd.DataFrame, int]:
@@ -142,7 +145,7 @@ class ComponentsReport(ReportOfMeasures):
                 [components, level_table(frame, factors, measure)],
                 [component_figure(result, name, measure)],
                 answer=_answer(result, measure),
-                facts=_facts(result, frame),
+                facts=_facts(result, studies.following, frame),
             )
         ]
 
@@ -204,23 +207,29 @@ def crossed_studies(
     crossed = []
     for title, of_setting in zip(titles, lines.values(), strict=True):
         frame = pd.DataFrame(of_setting)
-        varying = _varying(frame, factors or FACTORS)
+        varying, following = _varying(frame, factors or FACTORS)
         _refuse_twins(frame, varying)
-        crossed.append(CrossedStudies(title, varying, frame))
+        crossed.append(CrossedStudies(title, varying, following, frame))
     return crossed
 
 
-def _varying(frame: pd.DataFrame, factors: Sequence[str]) -> list[str]:
-    """List the factors that vary, without those whose level follows from an earlier one.
+def _varying(frame: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """List the keys that vary as factors, and those whose level follows from an earlier one.
 
     The initial weights of a network are an example: nothing tells what they do from what it does.
     """
-    varying: list[str] = []
-    for name in factors:
-        follows = any(frame.groupby(other)[name].nunique().max() == 1 for other in varying)
-        if frame[name].nunique() > 1 and not follows:
-            varying.append(name)
-    return varying
+    factors: list[str] = []
+    following: dict[str, str] = {}
+    for name in names:
+        if frame[name].nunique() < 2:
+            continue
+        for other in factors:
+            if frame.groupby(other)[name].nunique().max() == 1:
+                following[name] = other
+                break
+        else:
+            factors.append(name)
+    return factors, following
 
 
 def _refuse_twins(frame: pd.DataFrame, factors: Sequence[str]) -> None:
@@ -313,7 +322,7 @@ def component_figure(result: Decomposition, name: str, measure: Measure) -> Figu
             color = GRAY if component.name == "seed" else COLORS[0]
             axes.barh(place, 100 * moves.estimate, color=color, height=0.6)
             ends = [100 * moves.low, 100 * moves.high]
-            axes.plot(ends, [place, place], color="#1c2024", linewidth=1.4, marker="|")
+            axes.plot(ends, [place, place], color=INK, linewidth=1.4, marker="|")
         axes.set_yticks(range(len(components)), [component.name for component in components])
         axes.set_xlim(left=0)
         axes.set_xlabel(f"points of {measure.title} that it moves")
@@ -335,22 +344,26 @@ def _answer(result: Decomposition, measure: Measure) -> list[str]:
     sentences = [
         f"{measure.title} is moved most by {leader.name}: {', '.join(listed)} points.",
     ]
-    share = result.most()[leader.name]
-    if share < leader.moves.level:
-        sentences.append(
-            f"That {leader.name} moves it most is not sure: so it is in {percent(share, 0)}% of "
-            "draws."
-        )
+    most = result.most()
+    if most[leader.name] < leader.moves.level:
+        shares = sorted(most.items(), key=lambda item: -item[1])
+        words = [f"{name} in {percent(share, 0)}%" for name, share in shares if share >= _SHOWN]
+        sentences.append(f"Which one does is not sure; of the draws, {', '.join(words)}.")
     untold = [component.name for component in ordered if not component.moves.excludes_zero]
     if untold:
         sentences.append(f"Not told from nothing: {', '.join(untold)}.")
     return sentences
 
 
-def _facts(result: Decomposition, frame: pd.DataFrame) -> list[tuple[str, str]]:
-    tried = f"{result.cells} of {result.possible}"
-    return [
+def _facts(
+    result: Decomposition, following: Mapping[str, str], frame: pd.DataFrame
+) -> list[tuple[str, str]]:
+    facts = [
         ("studies", str(result.studies)),
-        ("combinations tried", tried),
+        ("combinations tried", f"{result.cells} of {result.possible}"),
         ("seeds", ", ".join(map(str, sorted(frame["seed"].unique().tolist())))),
     ]
+    if following:
+        words = [f"{name} with {factor}" for name, factor in following.items()]
+        facts.append(("not told apart", ", ".join(words)))
+    return facts

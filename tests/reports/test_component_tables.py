@@ -90,7 +90,7 @@ def test_what_leads_is_named_with_its_certainty(crossed: Path) -> None:
     frame = section.tables[0].frame
     leader = frame.sort_values("moves", ascending=False).iloc[0]
     is_sure = leader["most"] >= 0.95
-    assert any("is not sure" in sentence for sentence in section.answer) is not is_sure
+    assert any("not sure" in sentence for sentence in section.answer) is not is_sure
     untold = frame[frame["moves.low"] == 0]["component"].tolist()
     told = [sentence for sentence in section.answer if sentence.startswith("Not told")]
     assert len(told) == bool(untold)
@@ -149,3 +149,9 @@ def test_models_that_adapt_are_compared_within(crossed: Path, tmp_path: Path) ->
     ]
     assert dict(section.facts)["studies"] == "16"
     assert "adaptation is compared within models" in " ".join(section.tables[0].notes)
+
+
+def test_a_key_that_follows_from_another_is_a_part_of_it(crossed: Path) -> None:
+    (section,) = document([crossed], factors=["backbone", "n_parameters", "algorithm"]).sections
+    assert "n_parameters" not in section.tables[0].frame["component"].tolist()
+    assert dict(section.facts)["not told apart"] == "n_parameters with backbone"
