@@ -197,10 +197,12 @@ def test_only_some_tables(document: Document) -> None:
 
 
 def test_svg_files_stand_alone(document: Document, tmp_path: Path) -> None:
-    [path] = [path for path in write(document, tmp_path) if path.suffix == ".svg"]
-    root = ElementTree.parse(path).getroot()
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert root.get("viewBox")
+    paths = [path for path in write(document, tmp_path) if path.suffix == ".svg"]
+    assert [path.name.partition("_")[0] for path in paths] == ["standing", "curves"]
+    for path in paths:
+        root = ElementTree.parse(path).getroot()
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert root.get("viewBox")
 
 
 def test_the_terminal_begins_with_the_answer_and_prints_main_tables_alone() -> None:

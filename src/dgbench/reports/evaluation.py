@@ -68,6 +68,7 @@ _NO_WORST_GAP = (
     "protocol=loo"
 )
 _NO_FULL = "imported runs have no model of all environments, so the ideal is not known"
+_ONLY_GIVEN = "only the given environments exist, so the ideal is not known"
 #: columns of ``studies`` after the measures
 _OF_STUDY = ("ideal_env", "steps", "missing", "trained_on_tested", "sampled")
 
@@ -443,6 +444,15 @@ def _on_classes(group: Group, setting: Setting, errors: pd.DataFrame) -> tuple[s
     return tuple(notes_of_setting(identities, held_out[["env", "error"]]))
 
 
+def has_no_ideal(studies: pd.DataFrame) -> bool:
+    """Return whether no training can make an ideal error known: for every study there is only what
+    was imported, or the dataset has no other environments.
+    """
+    if studies[IDEAL].notna().any():
+        return False
+    return bool(studies[f"{IDEAL}.reason"].isin([_NO_FULL, _ONLY_GIVEN]).all())
+
+
 def evaluate_study(
     rows: Sequence[Mapping[str, Any]],
     selection: Selection,
@@ -610,7 +620,7 @@ def _no_ideal(
     given = list(identity["given"])
     all_environments = {*given, *environments}
     if not identity.get("beyond", True) or (everywhere and all_environments <= set(given)):
-        return "only the given environments exist, so the ideal is not known"
+        return _ONLY_GIVEN
     if (
         tested_by_fold(identity) is not None
         and FULL not in expected_folds(identity, ())

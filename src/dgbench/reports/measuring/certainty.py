@@ -185,7 +185,7 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     """List every pair of algorithms with the interval of their difference."""
     samples, _ = resamples(evaluation, statistics)
     compared = evaluation.measures.compared
-    columns = [ALGORITHM, Column("less", key=True)]
+    columns = [ALGORITHM, Column("less", "minus", key=True)]
     columns += [
         Column(measure.title, unit="points", help=f"difference of {measure.title}")
         for measure in compared
