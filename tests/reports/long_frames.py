@@ -14,6 +14,7 @@ _NUMBERS = {"value": "float64", "std": "float64", "low": "float64", "high": "flo
 _FORMER = {
     "minus": "less",
     "cost": "degradation",
+    "largest cost": "largest degradation",
     "cost, chosen on the mean": "degradation (mean)",
 }
 _BESIDE = ("std", "n", "low", "high", "flag", "reason")

@@ -284,7 +284,9 @@ def test_an_environment_that_only_another_step_has_is_missing(make: Any) -> None
     ]
     study = evaluate_study(raw, Last())
     assert "ideal" not in study.measures.values
-    assert study.measures.reasons["ideal"].startswith("fold full: ")
+    assert study.measures.reasons["ideal"].startswith(
+        "fold full (trained on all given environments): "
+    )
 
 
 def test_a_fold_that_lacks_one_of_its_tested_environments_gives_no_average(make: Any) -> None:

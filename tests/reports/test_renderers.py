@@ -17,7 +17,7 @@ import pytest
 import dgbench
 from dgbench.analysis.selection import Last
 from dgbench.errors import ConfigError
-from dgbench.reports.document import Document, Section, keep, problem_table, remake
+from dgbench.reports.document import Document, Section, keep, problem_table, remake, words_used
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import (
@@ -232,7 +232,7 @@ def test_markdown_holds_everything_with_the_answer_first(
     picture = text.index(f"({section.figures[0].name}.png)")
     assert picture < min(places)
     assert places[0] == min(places)
-    assert all(f"- {term}: {sentence}" in text for term, sentence in document.words.items())
+    assert all(f"- {term}: {sentence}" in text for term, sentence in words_used(document).items())
     assert all(f"- {name}: {value}" in text for name, value in section.facts)
 
 

@@ -6,6 +6,7 @@ And in which order: the leading section, its main picture and main table come fi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
@@ -245,6 +246,26 @@ def remake(document: Document, item: Table | Figure) -> str:
     return f"{document.command} 'only=[{item.name}]'" if document.command else ""
 
 
+def words_used(document: Document) -> dict[str, str]:
+    """Keep those of its words that a document uses: in titles, columns, sentences or captions."""
+    texts = [document.title, document.selection, *document.warnings, *document.lead]
+    for section in document.sections:
+        texts += [section.title, *section.answer]
+        for figure in section.figures:
+            texts += [figure.title, figure.caption]
+        for item in section.tables:
+            texts += [item.title, *item.notes, *(column.shown for column in item.columns)]
+            if "algorithm" in item.frame:
+                texts += item.frame["algorithm"].map(str).tolist()
+    text = "\n".join(texts)
+    return {term: meaning for term, meaning in document.words.items() if _uses(text, term)}
+
+
+def _uses(text: str, term: str) -> bool:
+    """Return whether a text holds a term as a whole word, in singular or plural."""
+    return bool(re.search(rf"(?<![\w+-]){re.escape(term)}s?(?![\w+-])", text, re.IGNORECASE))
+
+
 def keep(document: Document, names: Names[str]) -> Document:
     """Keep only the tables and figures of those names in a document; the problems always stay.
 
@@ -410,7 +431,7 @@ _MOST_ENTRIES = 8  # of the contents
 def contents(document: Document) -> list[Entry]:
     """List what a page holds in at most 8 lines: its sections, or of a single one what it shows."""
     last = [Entry("problems", f"Left out or assumed: {len(document.problems) or 'nothing'}")]
-    if document.words:
+    if words_used(document):
         last.append(Entry("words", "Words"))
     room = _MOST_ENTRIES - len(last)
     sections = sections_in_order(document)

@@ -34,6 +34,7 @@ from dgbench.reports.missing import (
     NO_ROWS,
     MissingFolds,
     account_of,
+    folds_in_words,
     grouped_reasons,
     missing_lines,
     planned_tests,
@@ -632,7 +633,7 @@ def _no_ideal(
         )
     lacking = sorted(all_environments - everywhere.keys())
     if everywhere and lacking:
-        return f"fold {FULL}: {_lacks(lacking, steps[FULL])}"
+        return f"{folds_in_words([FULL])}: {_lacks(lacking, steps[FULL])}"
     if missing.get(FULL) == _NO_FULL:
         return _NO_FULL
     return grouped_reasons({fold: reason for fold, reason in missing.items() if fold == FULL})

@@ -134,7 +134,7 @@ def lead_table(evaluation: Evaluation) -> Table:
         )
     notes = [
         "One of two equal algorithms would lead by as much in this share of all exchanges of their "
-        "values within seeds: an exact test that assumes no normal values, of the first two alone."
+        "values within seeds: a test that assumes no normal values, of the first two alone."
     ]
     title = "Is the lead luck? A permutation test of the first two"
     return table(lines, "lead", title, columns, notes if lines else [], detail=True)

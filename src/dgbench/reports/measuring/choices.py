@@ -187,7 +187,7 @@ def correct_selections(benchmark: Benchmark) -> pd.DataFrame:
 
     Returns:
         By measure: ``right`` (selections that are truly best), ``number`` (selections, one per
-        setting and seed) and ``cost`` (mean degradation, a fraction).
+        setting and seed) and ``cost`` (the mean one, a fraction).
     """
     known = benchmark.selections.dropna(subset=["seed", "cost"]).groupby("measure")["cost"]
     correct = known.agg(right=lambda of_one: (of_one == 0).sum(), number="size", cost="mean")
@@ -209,8 +209,8 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
             unit="count",
             help="the same on the mean over seeds, over settings",
         ),
-        Column("degradation", unit="points", help="ideal error of it less the lowest, mean ± std"),
-        Column("largest degradation", unit="points", help="the costliest single selection"),
+        Column("degradation", "cost", "points", "ideal error of it minus the lowest, mean ± std"),
+        Column("largest degradation", "largest cost", "points", "the costliest single selection"),
     ]
     selections = benchmark.selections
     lines = []
@@ -240,7 +240,7 @@ def _on_hits(benchmark: Benchmark) -> list[str]:
     count = len(benchmark.algorithms)
     sentences = [
         (
-            f"A blind guess among {count} algorithms is right once in {count}. Degradation 0: "
+            f"A blind guess among {count} algorithms is right once in {count}. Cost 0: "
             "truly best. Over settings and seeds, which are no independent trials: seeds share "
             "their setting's environments."
         )

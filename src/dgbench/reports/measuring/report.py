@@ -50,7 +50,7 @@ from dgbench.reports.measuring.figures import (
 from dgbench.reports.measuring.pair import NamedPair, labels_of_pair, pair_section
 from dgbench.reports.measuring.rank_diagrams import rank_figures
 from dgbench.reports.measuring.standings import rank_standing_figure, standing_figure
-from dgbench.reports.measuring.tables import WORDS, noise_notes, setting_tables
+from dgbench.reports.measuring.tables import noise_notes, setting_tables
 from dgbench.reports.over_seeds import (
     algorithms_of,
     by_seed,
@@ -66,6 +66,7 @@ from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.drawing import MOST_DRAWN, too_many
 from dgbench.reports.resolution import no_verdict
 from dgbench.reports.tables import percent
+from dgbench.reports.words import glossary
 
 
 def benchmark_sections(
@@ -349,7 +350,8 @@ class MeasuresReport(ReportOfMeasures):
                 selection, collection, bool(evaluation.studies["trained_on_tested"].any())
             ),
             lead=leads(f"{used} finished runs in {count} setting{'s' * (count != 1)}", problems),
-            words=WORDS | {measure.title: measure.formula for measure in self.choice.own},
+            words=glossary("studies", "measures")
+            | {measure.title: measure.formula for measure in self.choice.own},
         )
 
     def _section(
@@ -392,7 +394,7 @@ def setting_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     dataset_seeds = f"data {identity['data_seed']}, split {identity['split_seed']}"
     return [
         ("dataset", variant_text(identity)),
-        ("given environments", ", ".join(setting.given)),
+        ("given environments (N)", ", ".join(setting.given)),
         *([] if from_table else [("base images", identity["base"])]),
         *([] if from_table else [("errors", identity["evaluation"])]),
         ("network", network_text(identity)),

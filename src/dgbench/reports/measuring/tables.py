@@ -48,22 +48,6 @@ from dgbench.reports.tables import Column, Table, table
 from dgbench.validation import some_of
 
 _MOST_ABSENCES = 6  # sentences on missing values; more are counted
-#: terms of the measure reports, explained where they first stand
-WORDS = {
-    "held-out environment": "a given environment that the judged model was not trained on.",
-    "worst+gap": (
-        "largest held-out error plus the spread of held-out errors over N - 2 (Hwang et al. 2024, "
-        "eq. 6)."
-    ),
-    "ideal": (
-        "largest error over all environments, known only where all can be tested: the truth that "
-        "the other measures try to predict (eq. 4)."
-    ),
-    "selection": (
-        "how the step and hyperparameters of each model were chosen, from validation data alone "
-        "unless it says oracle."
-    ),
-}
 ALGORITHM = Column("algorithm", key=True)
 
 

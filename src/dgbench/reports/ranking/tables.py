@@ -142,6 +142,8 @@ def leaderboard_table(
 
 def _ranking_first(columns: Sequence[Column]) -> list[Column]:
     """Put the columns that rank right after the name: the average and the place."""
+    if not any(column.name == "average" for column in columns):
+        return list(columns)
     ranking = [column for column in columns if column.name in ("average", "rank", "Δ rank")]
     return [columns[0], *ranking, *(column for column in columns[1:] if column not in ranking)]
 

@@ -33,6 +33,7 @@ from dgbench.reports.document import (
     remake,
     sections_in_order,
     title_of,
+    words_used,
 )
 from dgbench.reports.labels import slug
 from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negative, on_page, show
@@ -130,6 +131,7 @@ def plain_document(document: Document) -> str:
     parts = [*document.warnings]
     left_out = 0
     folded = []
+    titles: set[str] = set()  # of the columns that are printed
     for section in sections_in_order(document):
         left_out += len(section.tables) + len(section.figures)
         if section.folded:
@@ -140,9 +142,13 @@ def plain_document(document: Document) -> str:
         table = main_table(section)
         if table is not None:
             parts.append("\n" + plain_table(table, title_of(table, document)))
+            titles |= {column.title or column.name for column in table.columns}
             left_out -= 1
     if folded:
         parts += ["\n== Setting by setting ==", *folded]
+    words = [f"  {term}: {text}" for term, text in document.words.items() if term in titles]
+    if words:
+        parts += ["\nWords", *words]
     if left_out:
         parts.append(f"\n{left_out} more tables and figures stand in the report.")
     parts += ["", *document.lead]
@@ -204,11 +210,10 @@ def markdown_files(document: Document) -> Files:
         facts = [inert(f"{name}: {value}") for name, value in section.facts]
         parts.append("\n".join(f"- {fact}" for fact in facts))
     parts += [inert(" ".join(document.lead)), markdown_table(document.problems, level=2)]
-    if document.words:
-        parts += [
-            "## Words",
-            "\n".join(f"- {term}: {sentence}" for term, sentence in document.words.items()),
-        ]
+    words = words_used(document)
+    if words:
+        lines = [f"- {term}: {sentence}" for term, sentence in words.items()]
+        parts += ["## Words", "\n".join(lines)]
     return {"report.md": "\n\n".join(filter(None, parts)) + "\n"}
 
 
@@ -482,11 +487,13 @@ def render_html(document: Document) -> str:
     )
     templates.globals |= {function.__name__: function for function in functions}
     sections = sections_in_order(document)
+    words = words_used(document)
     return templates.get_template("report.html.j2").render(
         document=document,
         leading=sections[0] if sections else None,
         rest=sections[1:],
-        explain=Explained(document.words),
+        words=words,
+        explain=Explained(words),
         is_figure=lambda item: isinstance(item, Figure),
     )
 

@@ -29,7 +29,7 @@ from dgbench.phases import tracked
 from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.status import read_beat
-from dgbench.reports.deciding import OF_EVIDENCE, assumptions, pair_table, undecided
+from dgbench.reports.deciding import assumptions, pair_table, undecided
 from dgbench.reports.document import (
     OF_RUNS,
     Document,
@@ -56,16 +56,9 @@ from dgbench.reports.resolution import (
     resolution,
 )
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
+from dgbench.reports.words import WORDS, glossary
 from dgbench.validation import Count1, Number, Refusal
 
-WORDS = {
-    "deviation": (
-        "standard deviation, over seeds, of the difference of two algorithms, paired by seed; of "
-        "the median pair."
-    ),
-    "power": "share of studies in which a true difference of that size would be found.",
-    **OF_EVIDENCE,
-}
 #: seeds of the figure
 _DRAWN = (3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50)
 Seeds = Annotated[list[Annotated[int, Field(ge=2, lt=10_000)]], Field(min_length=1)]
@@ -138,9 +131,9 @@ class PowerReport(ReportOfMeasures):
             papers[0].accuracies()
             problems = collection.problems if collection else []
             sections = [self._published_section(paper) for paper in papers]
-            return Document(
-                title, "", sections, problem_table(problems), lead=[papers[0].source], words=WORDS
-            )
+            words = glossary("power")
+            lead = [papers[0].source]
+            return Document(title, "", sections, problem_table(problems), lead=lead, words=words)
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by, self.choice)
         groups = [
@@ -165,7 +158,7 @@ class PowerReport(ReportOfMeasures):
                 ),
                 problems,
             ),
-            WORDS,
+            glossary("power"),
         )
 
     def _published_section(self, theirs: Published) -> Section:
