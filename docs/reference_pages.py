@@ -30,6 +30,7 @@ from dgbench.plan.names import CODES, algorithm_names
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, SHIFT_FILE, Row, RunIdentity
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
+from dgbench.reports.words import GLOSSARY
 
 DOCS = CONF.parent / "docs"
 REFERENCE, DATA = DOCS / "reference", DOCS / "data"
@@ -562,12 +563,48 @@ def _field_default(field: Any) -> str:
     return "" if field.default is MISSING else f"`{field.default!r}`"
 
 
+WORDS_HEAD = """# Words
+
+<!-- Written by `make docs` from src/dgbench/reports/words.py; edit that. -->
+
+What reports mean by their terms. A page of a report explains a term where it first stands, and \
+the terminal explains
+the columns that it prints, in the same sentences.
+"""
+#: topic of the glossary -> heading
+_TOPICS = {
+    "studies": "Everywhere",
+    "measures": "report=measures",
+    "accuracies": "report=leaderboard",
+    "leakage": "report=leakage",
+    "power": "report=power",
+    "claims": "report=claims, published tables",
+    "trials": "report=claims report.of=rows",
+    "errors": "report=errors",
+    "distribution": "report=distribution",
+    "transfer": "report=transfer",
+    "theory": "report=theory",
+    "shift": "report=shift",
+}
+
+
+def words_page() -> str:
+    """Compose the text of docs/reference/words.md."""
+    parts = [WORDS_HEAD]
+    for topic, terms in GLOSSARY.items():
+        parts += [f"## {_TOPICS[topic]}\n", "| word | meaning |", "|---|---|"]
+        parts += [f"| {term} | {sentence} |" for term, sentence in terms.items()]
+        parts.append("")
+    return "\n".join(parts)
+
+
 PAGES = {
     "configuration.md": configuration_page,
     "algorithms.md": algorithms_page,
     "domainbed.md": domainbed_page,
     "downloads.md": downloads_page,
     "rows.md": rows_page,
+    "words.md": words_page,
 }
 
 

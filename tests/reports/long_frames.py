@@ -7,9 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.reports.tables import Table
+from dgbench.reports.tables import Column, Table
 
 _NUMBERS = {"value": "float64", "std": "float64", "low": "float64", "high": "float64", "n": "Int64"}
+#: titles that were renamed -> as the archive has them; names of columns in CSV files are the same
+_FORMER = {
+    "minus": "less",
+    "cost": "degradation",
+    "largest cost": "largest degradation",
+    "cost, chosen on the mean": "degradation (mean)",
+}
 _BESIDE = ("std", "n", "low", "high", "flag", "reason")
 
 
@@ -30,10 +37,7 @@ def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
     for table, section in tables:
         frame, keys = table.frame, [column for column in table.columns if column.key]
         named = [
-            ", ".join(
-                f"{column.title or column.name}={value}"
-                for column, value in zip(keys, line, strict=True)
-            )
+            ", ".join(f"{_title(column)}={value}" for column, value in zip(keys, line, strict=True))
             for line in frame[[column.name for column in keys]].astype(object).to_numpy()
         ]
         for column in (column for column in table.columns if not column.key):
@@ -44,7 +48,7 @@ def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
             lines["section"] += [section] * len(named)
             lines["table"] += [table.name] * len(named)
             lines["key"] += named
-            lines["quantity"] += [column.title or column.name] * len(named)
+            lines["quantity"] += [_title(column)] * len(named)
             lines["value"] += numbers
             lines["text"] += [value if isinstance(value, str) else None for value in values]
             for kind in _BESIDE:
@@ -54,3 +58,8 @@ def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
     return pd.DataFrame(lines).astype(
         {**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)}
     )
+
+
+def _title(column: Column) -> str:
+    title = column.title or column.name
+    return _FORMER.get(title, title)

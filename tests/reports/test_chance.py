@@ -232,7 +232,10 @@ def test_every_format_shows_references_apart(make: Any, tmp_path: Path) -> None:
         number for number, line in enumerate(plain) if line.startswith("  blind guess (reference)")
     ]
     assert set(plain[place - 1].strip()) == {"-"}
-    assert "| *blind guess (reference)* | *50.0* | *50.0* | *0.0* |" in markdown_table(table)
+    assert (
+        "| *blind guess (reference)* | *50.0* | *50.0* | *50.0* | *50.0* | *0.0* |"
+        in markdown_table(table)
+    )
     latex = latex_table(table)
     assert "\\midrule\nblind guess (reference) & 50.0" in latex
     csv = pd.read_csv(pd.io.common.StringIO(csv_files(document)["measures.csv"]))
@@ -291,7 +294,7 @@ def test_curves_show_both_references(make: Any, tmp_path: Path) -> None:
     root = written(
         make, tmp_path, {"erm": 0.4, "vrex": 0.6}, majority=lambda env: MAJORITY.get(env, ELSEWHERE)
     )
-    (figure,) = report_of(root).sections[0].figures
+    _, figure = report_of(root).sections[0].figures
     assert ">blind guess<" in figure.svg
     assert ">most frequent class<" in figure.svg
     assert "a blind guess: 50.0%" in figure.caption

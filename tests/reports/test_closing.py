@@ -50,7 +50,7 @@ def test_part_of_the_folds_says_why(make: Any) -> None:
     assert found["2"] == ["2", "0.80", "-", "-"]
     assert found["worst+gap"][-1] == "-"
     assert "average, worst, gap, worst+gap: fold 2: failed: loss became" in text
-    assert "ideal: fold full:" in text
+    assert "ideal: fold full (trained on all given environments):" in text
 
 
 def test_rows_of_a_failed_fold_do_not_count(make: Any) -> None:

@@ -62,7 +62,7 @@ def test_measures_by_hand(small_study: Path) -> None:
     assert show(erm["average (%)"], "percent") == "36.0 ± 1.4"
     assert line(held_out, "erm")["0.10 (%)"].value == pytest.approx(0.81)
     assert line(selected, "average")["mean over seeds"].value == "vrex"
-    assert line(selected, "average")["degradation"].value == pytest.approx(0)
+    assert line(selected, "average")["cost"].value == pytest.approx(0)
     assert line(correlation, "average")["mean over seeds"].value == pytest.approx(1)
 
 
@@ -78,8 +78,8 @@ def test_a_wrong_pick_costs_its_ideal_error(make: Any, tmp_path: Path) -> None:
         make.write_run(tmp_path, make.identity(name, "full"), lambda env, step, top=top: top)
     selected, correlation = build(tmp_path).sections[0].tables[2:4]
     assert line(selected, "average")["seed 0"].value == "a"
-    assert line(selected, "average")["degradation"].value == pytest.approx(0.6)
-    assert line(selected, "worst+gap")["degradation"].value == 0
+    assert line(selected, "average")["cost"].value == pytest.approx(0.6)
+    assert line(selected, "worst+gap")["cost"].value == 0
     assert line(correlation, "average")["seed 0"].value == pytest.approx(-1)
     assert "can only be 1 or -1" in " ".join(correlation.notes)
 
@@ -237,9 +237,12 @@ def test_every_title_names_the_selection(small_study: Path) -> None:
 
 def test_no_environment_beyond_the_given_means_no_ideal(make: Any, tmp_path: Path) -> None:
     make.write_run(tmp_path, make.identity("erm", "full"), grid=[])
-    row = line(build(tmp_path).sections[0].tables[0], "erm")
-    assert row["ideal (%)"].value is None
-    assert "not known" in row["ideal (%)"].reason
+    tables = {table.name: table for table in build(tmp_path).sections[0].tables}
+    row = line(tables["measures"], "erm")
+    assert "ideal (%)" not in row and "average (%)" in row
+    assert "No ideal: only the given environments exist" in " ".join(tables["measures"].notes)
+    assert "ideal" in tables["measures"].frame and "correlation" not in tables
+    assert "ideal at" not in [column.title for column in tables["seeds"].columns]
 
 
 def test_the_ideal_is_refused_where_an_environment_is_missing(make: Any, tmp_path: Path) -> None:
@@ -281,7 +284,9 @@ def test_an_environment_that_only_another_step_has_is_missing(make: Any) -> None
     ]
     study = evaluate_study(raw, Last())
     assert "ideal" not in study.measures.values
-    assert study.measures.reasons["ideal"].startswith("fold full: ")
+    assert study.measures.reasons["ideal"].startswith(
+        "fold full (trained on all given environments): "
+    )
 
 
 def test_a_fold_that_lacks_one_of_its_tested_environments_gives_no_average(make: Any) -> None:
@@ -345,7 +350,7 @@ def test_what_six_seeds_say_of_a_lead(
 def test_a_curve_over_seeds_does_not_peak_at_the_ideal(
     small_study: Path, make: Any, tmp_path_factory: Any
 ) -> None:
-    [figure] = build(small_study).sections[0].figures
+    _, figure = build(small_study).sections[0].figures
     assert "each seed's highest point" in figure.caption
     one = tmp_path_factory.mktemp("one")
     make.write_run(one, make.identity("erm", "full"))
@@ -358,7 +363,7 @@ def test_written_files(small_study: Path, tmp_path_factory: pytest.TempPathFacto
     document = build(small_study)
     names = {path.name for path in write(document, out)}
     assert {"report.html", "report.md", "measures.csv", "selected.csv", "problems.csv"} <= names
-    assert len([name for name in names if name.endswith(".png")]) == 1
+    assert len([name for name in names if name.endswith(".png")]) == 2
     with open(out / "measures.csv", newline="") as handle:
         lines = list(csv.DictReader(handle))
     erm = next(line for line in lines if line["algorithm"] == "erm")

@@ -174,7 +174,7 @@ def test_sorts_without_a_console_error_and_fits_a_phone(study: Path, tmp_path: P
     assert any(box["goes_on"] for box in answer["boxes"])
     assert all(box["shaded"] == box["goes_on"] for box in answer["boxes"])
     assert all(box["moved"] < 1 for box in answer["boxes"]), "the first column stays"
-    assert (answer["links"] > 10, answer["dead"]) == (True, [])
+    assert (3 < answer["links"] < 20, answer["dead"]) == (True, [])
     assert {"selection", "worst+gap"} <= {term for term, _ in answer["words"]}
     assert all(same for _, same in answer["words"])
 

@@ -181,7 +181,7 @@ def test_many_folds_with_one_reason_are_told_once(make: Any) -> None:
     assert [line for line in lines(text) if line[0].isdecimal()] == [["3", "e3", "5", "25.0"]]
     why = "folds 4-23: failed: no space left; fold 0: failed: loss became nan; folds 1, 2: no rows"
     assert f"average, worst, gap, worst+gap: {why}" in text
-    assert "ideal: fold full: no rows" in text
+    assert "ideal: fold full (trained on all given environments): no rows" in text
 
 
 # ---- reports

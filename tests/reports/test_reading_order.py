@@ -42,7 +42,7 @@ def test_picture_and_table_come_first_and_details_last() -> None:
         "s", "S", tables, [figure("fine", detail=True), figure("picture"), figure("other")]
     )
     assert [item.name for item in in_order(section)] == [
-        "picture", "main", "empty", "more", "other", "folded", "fine"
+        "picture", "main", "other", "empty", "more", "fine", "folded"
     ]  # fmt: skip
 
 

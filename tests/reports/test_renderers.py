@@ -17,7 +17,7 @@ import pytest
 import dgbench
 from dgbench.analysis.selection import Last
 from dgbench.errors import ConfigError
-from dgbench.reports.document import Document, Section, keep, problem_table, remake
+from dgbench.reports.document import Document, Section, keep, problem_table, remake, words_used
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import (
@@ -197,10 +197,12 @@ def test_only_some_tables(document: Document) -> None:
 
 
 def test_svg_files_stand_alone(document: Document, tmp_path: Path) -> None:
-    [path] = [path for path in write(document, tmp_path) if path.suffix == ".svg"]
-    root = ElementTree.parse(path).getroot()
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert root.get("viewBox")
+    paths = [path for path in write(document, tmp_path) if path.suffix == ".svg"]
+    assert [path.name.partition("_")[0] for path in paths] == ["standing", "curves"]
+    for path in paths:
+        root = ElementTree.parse(path).getroot()
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert root.get("viewBox")
 
 
 def test_the_terminal_begins_with_the_answer_and_prints_main_tables_alone() -> None:
@@ -230,7 +232,7 @@ def test_markdown_holds_everything_with_the_answer_first(
     picture = text.index(f"({section.figures[0].name}.png)")
     assert picture < min(places)
     assert places[0] == min(places)
-    assert all(f"- {term}: {sentence}" in text for term, sentence in document.words.items())
+    assert all(f"- {term}: {sentence}" in text for term, sentence in words_used(document).items())
     assert all(f"- {name}: {value}" in text for name, value in section.facts)
 
 

@@ -12,9 +12,10 @@ from typing import Any
 from dgbench.analysis.accuracy import mean
 from dgbench.plan.folds import tested
 from dgbench.records.rows import Role, identity_key, keys
+from dgbench.reports.chance import classes_of
 from dgbench.reports.labels import sortable
 from dgbench.reports.reading.selected import Selected, SelectedRun
-from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.reports.tables import Column, Table, entry, percent, table
 
 #: what must be equal for choices to share a table, besides the dataset and its variant
 SETTING = tuple(
@@ -22,6 +23,9 @@ SETTING = tuple(
     for key in keys(Role.DATA | Role.NETWORK | Role.PROTOCOL)
     if key not in ("dataset", "variant")
 )
+
+
+_FAR = 0.05  # from a blind guess
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Choice:
     hparams: dict[str, Any]
     validation: float | None
     test: float | None  #: mean over the held-out environments
+    chance: float | None  #: accuracy of a blind guess; None where the classes are not known
     run: str  #: hash
     folder: str
     #: what it was chosen among, by draw: ``draw``, ``step`` and ``validation`` accuracy (None if
@@ -71,6 +76,7 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
         if run.reason:
             continue
         identity = run.identity
+        n_classes = classes_of(identity)
         reported = set(tested(identity)) - set(unreported)
         accuracies = [accuracy for env, accuracy in tests.get(index, ()) if env in reported]
         search = searches[run.label, identity_key(identity, names)]
@@ -92,6 +98,7 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
                 hparams=dict(identity["hparams"]),
                 validation=_number(run.accuracy),
                 test=mean(accuracies) if accuracies else None,
+                chance=1 / n_classes if n_classes else None,
                 folder=run.folder,
                 candidates=sorted(candidates, key=itemgetter("draw")),
             )
@@ -161,7 +168,33 @@ def choices_table(chosen: Sequence[Choice]) -> Table:
         "report=hparams writes exact values and every candidate with its validation accuracy to "
         "hparams.json."
     )
-    return table(lines, "hparams", "Chosen hyperparameters", columns, [note])
+    notes = [*_on_reversed(chosen), note]
+    return table(lines, "hparams", "Chosen hyperparameters", columns, notes)
+
+
+def _on_reversed(chosen: Sequence[Choice]) -> list[str]:
+    """Explain models that validation finds good and that are worse than a blind guess in the test.
+
+    Accuracies count from 5 points above and below the guess.
+    """
+    found = []
+    for choice in chosen:
+        if choice.validation is None or choice.test is None or choice.chance is None:
+            continue
+        if choice.test < choice.chance - _FAR and choice.validation > choice.chance + _FAR:
+            found.append((choice.test, choice.validation, choice))
+    if not found:
+        return []
+    test, validation, lowest = min(found, key=itemgetter(0))
+    verb = "does" if len(found) == 1 else "do"
+    return [
+        f"{len(found)} of {len(chosen)} models {verb} worse than a blind guess in the held-out "
+        f"environment though validation is good: {lowest.algorithm}, fold {lowest.fold}, has "
+        f"{percent(validation)}% there and {percent(test)}% in {', '.join(lowest.held_out)}. No "
+        "images were mixed up: what predicts the label in the training environments (and in "
+        "validation images, which are theirs), such as the color of a digit, is reversed in the "
+        "held-out one."
+    ]
 
 
 def hparams_text(hparams: dict[str, Any]) -> str:

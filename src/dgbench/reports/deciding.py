@@ -16,23 +16,8 @@ from dgbench.analysis import PairedDifferences, bounded_evidence, evidence, sign
 from dgbench.analysis.evidence import fewest_seeds
 from dgbench.reports.standing import counted
 from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.reports.words import WORDS
 
-OF_EVIDENCE = {
-    "evidence": (
-        "how much more likely the differences are if the first algorithm is lower; it may be "
-        "looked at after every seed (an e-value: mixture t, right Haar prior; Lai 1976, Wang & "
-        "Ramdas 2025). It takes differences over seeds to be about normal."
-    ),
-    "without that": (
-        "the same whatever differences are like within the bounds of the measure: the capital of "
-        "a bet on the first algorithm (Waudby-Smith & Ramdas 2024)."
-    ),
-    "more often lower": (
-        "evidence of another claim: that the first algorithm is lower in more seeds than it is "
-        "higher in. It assumes nothing of differences; a lower error in most seeds is no lower "
-        "mean."
-    ),
-}
 _MOST_NAMED = 3
 _NORMAL = (
     "Evidence takes differences over seeds to be about normal. Skewed ones mislead it: an "
@@ -112,13 +97,13 @@ def pair_table(
             help=f"of {title}, mean ± standard deviation over the seeds of both",
         ),
         Column("seeds", unit="count"),
-        Column("evidence", "evidence, if about normal", "rank", help=OF_EVIDENCE["evidence"]),
-        Column("without", "without that", "rank", help=OF_EVIDENCE["without that"]),
+        Column("evidence", "evidence, if about normal", "rank", help=WORDS["evidence"]),
+        Column("without", "without that", "rank", help=WORDS["without that"]),
         Column("verdict"),
         Column(
             "lower in", unit="count", help="seeds in which the first algorithm is strictly lower"
         ),
-        Column("more often", "more often lower", "rank", help=OF_EVIDENCE["more often lower"]),
+        Column("more often", "more often lower", "rank", help=WORDS["more often lower"]),
     ]
     lines: list[dict[str, Any]] = []
     for pair in pairs:

@@ -6,6 +6,7 @@ And in which order: the leading section, its main picture and main table come fi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
@@ -77,6 +78,7 @@ class Figure:
     pictures: Callable[[], tuple[str, bytes, bytes]]
     size: str = ""  #: limits of its width, in CSS
     detail: bool = False  #: folded away where the renderer can
+    certainty: bool = False  #: says how sure the section is, so it is folded with such tables
 
     @property
     def svg(self) -> str:
@@ -252,6 +254,26 @@ def remake(document: Document, item: Table | Figure) -> str:
     return f"{document.command} 'only=[{item.name}]'" if document.command else ""
 
 
+def words_used(document: Document) -> dict[str, str]:
+    """Keep those of its words that a document uses: in titles, columns, sentences or captions."""
+    texts = [document.title, document.selection, *document.warnings, *document.lead]
+    for section in document.sections:
+        texts += [section.title, *section.answer]
+        for figure in section.figures:
+            texts += [figure.title, figure.caption]
+        for item in section.tables:
+            texts += [item.title, *item.notes, *(column.shown for column in item.columns)]
+            if "algorithm" in item.frame:
+                texts += item.frame["algorithm"].map(str).tolist()
+    text = "\n".join(texts)
+    return {term: meaning for term, meaning in document.words.items() if _uses(text, term)}
+
+
+def _uses(text: str, term: str) -> bool:
+    """Return whether a text holds a term as a whole word, in singular or plural."""
+    return bool(re.search(rf"(?<![\w+-]){re.escape(term)}s?(?![\w+-])", text, re.IGNORECASE))
+
+
 def keep(document: Document, names: Names[str]) -> Document:
     """Keep only the tables and figures of those names in a document; the problems always stay.
 
@@ -371,17 +393,81 @@ def main_table(section: Section) -> Table | None:
 
 
 def others(section: Section) -> list[Table | Figure]:
-    """List everything else in a section: tables, figures, then details of both kinds.
+    """List what a section shows besides its main picture and table, but not how sure it is.
 
-    Of very many details a page shows the first lines.
+    Figures, tables, then details of both kinds. Of very many details a page shows the first lines.
     """
+    return [item for item in _rest(section) if not item.certainty]
+
+
+def certainty(section: Section) -> list[Table | Figure]:
+    """List the tables and figures that say how sure a section is."""
+    return [item for item in _rest(section) if item.certainty]
+
+
+def certainty_notes(section: Section) -> tuple[str, ...]:
+    """Return the notes of its tables that say how sure a section is."""
+    return tuple(note for table in section.tables for note in table.folded_notes)
+
+
+def _rest(section: Section) -> list[Table | Figure]:
+    """List all but the main picture and the main table: figures, tables, details of both kinds."""
     leading = (main_table(section), main_figure(section))
     tables = [on_page(item) for item in section.tables if item is not leading[0]]
     figures = [item for item in section.figures if item is not leading[1]]
-    return sorted([*tables, *figures], key=lambda item: item.detail)
+    return sorted([*figures, *tables], key=lambda item: item.detail)
+
+
+def leading_items(section: Section) -> list[Table | Figure]:
+    """List the main picture and the main table, those that there are."""
+    return [item for item in (main_figure(section), main_table(section)) if item is not None]
 
 
 def in_order(section: Section) -> Sequence[Table | Figure]:
-    """Order what a section shows: main picture, main table, then the rest."""
-    first = [main_figure(section), main_table(section)]
-    return [*(item for item in first if item is not None), *others(section)]
+    """Order what a section shows: main picture, main table, the rest, then how sure it is."""
+    return [*leading_items(section), *others(section), *certainty(section)]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the contents of a page, with lines that are folded below it."""
+
+    anchor: str
+    title: str
+    folded: Sequence[Entry] = ()
+
+
+_MOST_ENTRIES = 8  # of the contents
+
+
+def contents(document: Document) -> list[Entry]:
+    """List what a page holds in at most 8 lines: its sections, or of a single one what it shows."""
+    last = [Entry("problems", f"Left out or assumed: {len(document.problems) or 'nothing'}")]
+    if words_used(document):
+        last.append(Entry("words", "Words"))
+    room = _MOST_ENTRIES - len(last)
+    sections = sections_in_order(document)
+    if len(sections) == 1:
+        return [*_entries_of(sections[0], room), *last]
+    entries = [Entry(section.name, section.title) for section in sections if not section.folded]
+    folded = [Entry(section.name, section.title) for section in sections if section.folded]
+    if len(entries) + bool(folded) > room:
+        folded = [*entries[room - 1 :], *folded]
+        entries = entries[: room - 1]
+    if folded:
+        entries.append(Entry(folded[0].anchor, f"{len(folded)} more, one by one", folded))
+    return [*entries, *last]
+
+
+def _entries_of(section: Section, room: int) -> list[Entry]:
+    """List the title of a section and what stands below it, in at most ``room`` lines."""
+    items = [Entry(f"{section.name}.{item.name}", item.title) for item in others(section)]
+    sure = []
+    if certainty(section) or certainty_notes(section):
+        sure = [Entry(f"{section.name}.certainty", "How sure is this?")]
+    room -= 1 + len(sure)
+    if len(items) > room:
+        folded = items[room - 1 :]
+        more = Entry(folded[0].anchor, f"{len(folded)} more", folded)
+        items = [*items[: room - 1], more]
+    return [Entry(section.name, section.title), *sure, *items]

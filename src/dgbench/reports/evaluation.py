@@ -35,6 +35,7 @@ from dgbench.reports.missing import (
     NO_ROWS,
     MissingFolds,
     account_of,
+    folds_in_words,
     grouped_reasons,
     missing_lines,
     planned_tests,
@@ -69,6 +70,7 @@ _NO_WORST_GAP = (
     "protocol=loo"
 )
 _NO_FULL = "imported runs have no model of all environments, so the ideal is not known"
+_ONLY_GIVEN = "only the given environments exist, so the ideal is not known"
 #: columns of ``studies`` after the measures
 _OF_STUDY = ("ideal_env", "steps", "missing", "trained_on_tested", "sampled")
 
@@ -437,6 +439,15 @@ def _on_classes(group: Group, setting: Setting, errors: pd.DataFrame) -> tuple[s
     return tuple(notes_of_setting(identities, held_out[["env", "error"]]))
 
 
+def has_no_ideal(studies: pd.DataFrame) -> bool:
+    """Return whether no training can make an ideal error known: for every study there is only what
+    was imported, or the dataset has no other environments.
+    """
+    if studies[IDEAL].notna().any():
+        return False
+    return bool(studies[f"{IDEAL}.reason"].isin([_NO_FULL, _ONLY_GIVEN]).all())
+
+
 def evaluate_study(
     rows: Sequence[Mapping[str, Any]],
     selection: Selection,
@@ -627,7 +638,7 @@ def _no_ideal(
     given = list(identity["given"])
     all_environments = {*given, *environments}
     if not identity.get("beyond", True) or (everywhere and all_environments <= set(given)):
-        return "only the given environments exist, so the ideal is not known"
+        return _ONLY_GIVEN
     if (
         tested_by_fold(identity) is not None
         and FULL not in expected_folds(identity, ())
@@ -639,7 +650,7 @@ def _no_ideal(
         )
     lacking = sorted(all_environments - everywhere.keys())
     if everywhere and lacking:
-        return f"fold {FULL}: {_lacks(lacking, steps[FULL])}"
+        return f"{folds_in_words([FULL])}: {_lacks(lacking, steps[FULL])}"
     if missing.get(FULL) == _NO_FULL:
         return _NO_FULL
     return grouped_reasons({fold: reason for fold, reason in missing.items() if fold == FULL})

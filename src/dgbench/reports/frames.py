@@ -121,8 +121,9 @@ def measures(
 
     :func:`dgbench.reports.measures` gives the means over seeds.
 
-    One line is one study: all folds of a dataset setting, a ``label`` and a ``seed``. Its columns
-    are the keys of the setting, ``label``, ``seed``, the measures ``average``, ``worst``, ``gap``,
+    One line is one study: all folds of a dataset setting, an ``algorithm`` and a ``seed``. Its
+    columns are the keys of the setting, ``algorithm`` (as tables name it), ``label`` (the same, its
+    former name), ``seed``, the measures ``average``, ``worst``, ``gap``,
     ``worst_gap`` and ``ideal`` (fractions; NaN where it cannot be computed), ``ideal_env``,
     ``trained_on_tested`` (models saw other images of the environments that they are tested in: no
     estimate of generalization) and ``missing`` (why a measure is NaN).
@@ -150,8 +151,11 @@ def measures(
     settings = pd.DataFrame(identities or [{"setting": ""}])
     names = [str(name) for name in settings.columns if name != "setting"]
     of_runs = [measure.name for measure in choice.of_runs]
-    columns = [*names, "label", "seed", *of_runs, "ideal_env", "trained_on_tested", "missing"]
-    studies = evaluation.studies.rename(columns={"algorithm": "label"})
+    whose = ["label"] if "algorithm" in names else ["label", "algorithm"]
+    columns = [*names, *whose, "seed", *of_runs, "ideal_env", "trained_on_tested", "missing"]
+    studies = evaluation.studies.assign(label=evaluation.studies["algorithm"])
+    if "algorithm" in names:  # what the report is split by
+        studies = studies.drop(columns="algorithm")
     reasons = studies[[f"{name}.reason" for name in of_runs]].to_numpy()
     missing = []
     for folds, line in zip(studies["missing"], reasons, strict=True):

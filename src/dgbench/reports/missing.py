@@ -144,17 +144,17 @@ def planned_tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequenc
 
 
 def grouped_reasons(missing: Mapping[str, str]) -> str:
-    """Write every reason once, after the folds that have it.
-
-    For example ``folds 0-2, 5: no rows; fold full: failed``.
-    """
+    """Write every reason once, with the folds that have it: ``folds 0-2, 5: no rows``."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for fold, reason in missing.items():
         by_reason[reason].append(fold)
-    return "; ".join(
-        f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}: {reason}"
-        for reason, folds in by_reason.items()
-    )
+    return "; ".join(f"{folds_in_words(folds)}: {reason}" for reason, folds in by_reason.items())
+
+
+def folds_in_words(folds: Sequence[str]) -> str:
+    """Write ``folds 0-2, 5``, ``fold 3`` or ``fold full (trained on all given environments)``."""
+    text = f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}"
+    return f"{text} (trained on all given environments)" if list(folds) == [FULL] else text
 
 
 def fold_ranges(folds: Sequence[str]) -> str:

@@ -200,6 +200,7 @@ class Ranking:
     test: Friedman
     difference: float  #: mean ranks that are further apart differ
     alpha: float = 0.05  #: error probability of the test and of the difference
+    in_blocks: tuple[Mapping[str, float], ...] = ()  #: of each block, algorithm -> rank
 
     @classmethod
     def of(cls, names: Sequence[str], blocks: ArrayLike) -> Ranking:
@@ -214,7 +215,10 @@ class Ranking:
         """
         test = friedman(blocks)
         ranks = dict(zip(names, test.mean_ranks, strict=True))
-        return cls(ranks, test, critical_difference(len(names), test.blocks, cls.alpha))
+        difference = critical_difference(len(names), test.blocks, cls.alpha)
+        in_blocks = pd.DataFrame(np.asarray(blocks, float)).rank(axis=1).to_numpy().tolist()
+        by_name = [dict(zip(names, block, strict=True)) for block in in_blocks]
+        return cls(ranks, test, difference, in_blocks=tuple(by_name))
 
     @property
     def order(self) -> list[str]:

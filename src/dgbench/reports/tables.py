@@ -92,6 +92,19 @@ class Table:
     columns: tuple[Column, ...] = ()  #: those that are shown, in order
     notes: tuple[str, ...] = ()  #: plain sentences under the table
     detail: bool = False  #: folded away where the renderer can, left out of the terminal
+    #: notes that stand below it; later ones are folded under "How sure is this?"; None shows all
+    shown_notes: int | None = None
+    certainty: bool = False  #: says how sure the section is, so it is folded with these notes
+
+    @property
+    def open_notes(self) -> tuple[str, ...]:
+        """The notes that stand below it."""
+        return self.notes[: self.shown_notes]
+
+    @property
+    def folded_notes(self) -> tuple[str, ...]:
+        """The notes that are folded under "How sure is this?"."""
+        return () if self.shown_notes is None else self.notes[self.shown_notes :]
 
     def __len__(self) -> int:
         return len(self.frame) - sum(self.references)
@@ -116,7 +129,9 @@ def on_page(table: Table) -> Table:
         f"The first {MOST_ON_PAGE:,} of {count:,} lines; all of them stand in {table.name}.csv, "
         "which output=DIR writes."
     )
-    return replace(table, frame=table.frame.head(MOST_ON_PAGE), notes=(note, *table.notes))
+    shown = None if table.shown_notes is None else table.shown_notes + 1
+    notes = (note, *table.notes)
+    return replace(table, frame=table.frame.head(MOST_ON_PAGE), notes=notes, shown_notes=shown)
 
 
 @dataclass(frozen=True)

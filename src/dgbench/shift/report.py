@@ -24,6 +24,7 @@ from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.shift_settings import DIAGNOSTIC, VALUE, ShiftSetting, shift_settings
 from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.tables import Table
+from dgbench.reports.words import glossary
 from dgbench.shift.figures import shift_matrices, shift_plane
 from dgbench.shift.tables import (
     CONCEPT_TITLES,
@@ -43,31 +44,6 @@ from dgbench.shift.tables import (
 )
 from dgbench.shift.verdicts import Verdict, verdicts
 from dgbench.validation import Folders
-
-WORDS = {
-    "diversity shift": (
-        "share of images with features that occur on one side alone (Ye et al. 2022, Definition 1)."
-    ),
-    "correlation shift": (
-        "change of the label's distribution given features of both sides (Ye et al. 2022)."
-    ),
-    "no shift": (
-        "the same estimate between two halves of both sides together, where every shift is 0."
-    ),
-    "half-sampling": (
-        "whole estimates on halves of the images; their standard deviation is the standard error."
-    ),
-    "M_cov": (
-        "covariate shift: largest difference between two sides of the disagreement of two "
-        "functions."
-    ),
-    "M_cpt": (
-        "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023)."
-    ),
-    "EMD": "earth mover's distance: least mean distance over which features must be moved.",
-    "MMD²": "squared maximum mean discrepancy, with a Gaussian kernel.",
-    "NI": "non-i.i.d. index: difference of the means of features over their deviations.",
-}
 
 
 class ShiftReport(Report):
@@ -111,7 +87,7 @@ class ShiftReport(Report):
             lead=leads(
                 f"{' of '.join(counts)} in {_count(len(shifts.folders), 'folder')}", problems
             ),
-            words=WORDS,
+            words=glossary("shift", terms=["M_cov", "M_cpt"]),
         )
 
 

@@ -6,6 +6,7 @@ Intervals, chances of a correct selection, ranks with their tests.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -193,7 +194,8 @@ def benchmark_rank_table(benchmark: Benchmark) -> Table:
     notes.append(
         "The settings share their images, so the tests see more blocks than there is evidence."
     )
-    return table(lines, "suite_ranks", title, columns, notes)
+    made = table(lines, "suite_ranks", title, columns, notes)
+    return replace(made, shown_notes=1)
 
 
 def _verdict(ranking: Ranking) -> str:

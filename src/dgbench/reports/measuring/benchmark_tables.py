@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dgbench.analysis import Statistics
 from dgbench.reports.measuring.benchmark_certainty import (
     benchmark_interval_table,
@@ -27,7 +29,7 @@ def benchmark_tables(benchmark: Benchmark, statistics: Statistics) -> list[Table
         benchmark_hit_table(benchmark),
         benchmark_selection_table(benchmark),
         benchmark_correlation_table(benchmark),
-        benchmark_interval_table(benchmark, statistics),
         *benchmark_published_tables(benchmark),
-        benchmark_seed_table(benchmark),
+        replace(benchmark_interval_table(benchmark, statistics), certainty=True),
+        replace(benchmark_seed_table(benchmark), certainty=True),
     ]

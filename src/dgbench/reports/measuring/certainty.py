@@ -134,7 +134,7 @@ def lead_table(evaluation: Evaluation) -> Table:
         )
     notes = [
         "One of two equal algorithms would lead by as much in this share of all exchanges of their "
-        "values within seeds: an exact test that assumes no normal values, of the first two alone."
+        "values within seeds: a test that assumes no normal values, of the first two alone."
     ]
     title = "Is the lead luck? A permutation test of the first two"
     return table(lines, "lead", title, columns, notes if lines else [], detail=True)
@@ -185,7 +185,7 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     """List every pair of algorithms with the interval of their difference."""
     samples, _ = resamples(evaluation, statistics)
     compared = evaluation.measures.compared
-    columns = [ALGORITHM, Column("less", key=True)]
+    columns = [ALGORITHM, Column("less", "minus", key=True)]
     columns += [
         Column(measure.title, unit="points", help=f"difference of {measure.title}")
         for measure in compared

@@ -11,7 +11,7 @@ import pandas as pd
 
 from dgbench.analysis import Measure
 from dgbench.plan.measures import IDEAL
-from dgbench.reports.evaluation import Evaluation
+from dgbench.reports.evaluation import Evaluation, has_no_ideal
 from dgbench.reports.measuring.benchmarks import Benchmark, settings_table
 from dgbench.reports.measuring.correlations import chance_words
 from dgbench.reports.over_seeds import algorithms_of, by_seed, over_seeds, seeds_of
@@ -24,25 +24,12 @@ def selection_table(evaluation: Evaluation) -> Table:
     """List, for each measure, the algorithm that it selects and what that costs."""
     studies = evaluation.studies
     seeds = seeds_of(studies)
+    unknown = has_no_ideal(studies)
     columns = [
         Column("measure", key=True),
         *(Column(f"seed {seed}") for seed in seeds),
         Column("mean over seeds"),
-        Column(
-            "degradation",
-            unit="points",
-            help="ideal error of the selected algorithm less the lowest, over seeds",
-        ),
-        Column(
-            "degradation (mean)",
-            unit="points",
-            help="the same for the algorithm selected on the mean over seeds",
-        ),
-        Column(
-            "truly best",
-            unit="count",
-            help="seeds in which the selected algorithm has the lowest ideal error",
-        ),
+        *([] if unknown else _cost_columns()),
         Column(
             "resolution",
             unit="points",
@@ -52,8 +39,33 @@ def selection_table(evaluation: Evaluation) -> Table:
     lines = []
     if len(algorithms_of(studies)) > 1:
         measures = evaluation.measures.of_runs
+        if unknown:
+            measures = [measure for measure in measures if measure.needs != "everywhere"]
         lines = [_selection_line(measure, evaluation) for measure in measures]
     return table(lines, "selected", "Algorithm each measure selects", columns, _on_setting(studies))
+
+
+def _cost_columns() -> list[Column]:
+    """List the columns on what a selection costs, where ideal errors are known."""
+    return [
+        Column(
+            "degradation",
+            "cost",
+            unit="points",
+            help="ideal error of the selected algorithm minus the lowest, over seeds",
+        ),
+        Column(
+            "degradation (mean)",
+            "cost, chosen on the mean",
+            unit="points",
+            help="the same for the algorithm selected on the mean over seeds",
+        ),
+        Column(
+            "truly best",
+            unit="count",
+            help="seeds in which the selected algorithm has the lowest ideal error",
+        ),
+    ]
 
 
 def _selection_line(measure: Measure, evaluation: Evaluation) -> dict[str, Any]:
@@ -84,13 +96,7 @@ def _selection_line(measure: Measure, evaluation: Evaluation) -> dict[str, Any]:
 
 def _on_setting(studies: pd.DataFrame) -> list[str]:
     """Describe what the selections of one setting support."""
-    sentences = [
-        (
-            "Degradation: ideal error of the selected algorithm less the lowest one, in "
-            "percentage points (0: truly best)."
-        ),
-        "Ties are shown as a = b, the first counts.",
-    ]
+    sentences = ["Ties are shown as a = b, the first counts."]
     names = algorithms_of(studies)
     seeds = seeds_of(studies)
     if len(names) == 1:
@@ -100,6 +106,11 @@ def _on_setting(studies: pd.DataFrame) -> list[str]:
             "No ideal errors: whether a selected algorithm is truly best cannot be known."
         )
     else:
+        cost = (
+            "Cost: ideal error of the selected algorithm minus the lowest one, in percentage "
+            "points (0: truly best)."
+        )
+        sentences.insert(0, cost)
         word = "seed" if len(seeds) == 1 else "seeds"
         sentences.append(
             f"{len(seeds)} {word}, {len(names)} algorithms: a blind guess among {len(names)} "
@@ -176,7 +187,7 @@ def correct_selections(benchmark: Benchmark) -> pd.DataFrame:
 
     Returns:
         By measure: ``right`` (selections that are truly best), ``number`` (selections, one per
-        setting and seed) and ``cost`` (mean degradation, a fraction).
+        setting and seed) and ``cost`` (the mean one, a fraction).
     """
     known = benchmark.selections.dropna(subset=["seed", "cost"]).groupby("measure")["cost"]
     correct = known.agg(right=lambda of_one: (of_one == 0).sum(), number="size", cost="mean")
@@ -198,8 +209,8 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
             unit="count",
             help="the same on the mean over seeds, over settings",
         ),
-        Column("degradation", unit="points", help="ideal error of it less the lowest, mean ± std"),
-        Column("largest degradation", unit="points", help="the costliest single selection"),
+        Column("degradation", "cost", "points", "ideal error of it minus the lowest, mean ± std"),
+        Column("largest degradation", "largest cost", "points", "the costliest single selection"),
     ]
     selections = benchmark.selections
     lines = []
@@ -229,7 +240,7 @@ def _on_hits(benchmark: Benchmark) -> list[str]:
     count = len(benchmark.algorithms)
     sentences = [
         (
-            f"A blind guess among {count} algorithms is right once in {count}. Degradation 0: "
+            f"A blind guess among {count} algorithms is right once in {count}. Cost 0: "
             "truly best. Over settings and seeds, which are no independent trials: seeds share "
             "their setting's environments."
         )

@@ -46,7 +46,7 @@ Curve = Mapping[int, Sequence[float]]  # position of the setting -> a value per 
 
 
 def degradation_figure(benchmark: Benchmark) -> Figure | None:
-    """Draw the degradation of selection against the size axis, a panel per value of the other axes,
+    """Draw the cost of selection against the size axis, a panel per value of the other axes,
     band over seeds.
     """
 
@@ -58,13 +58,13 @@ def degradation_figure(benchmark: Benchmark) -> Figure | None:
         return points
 
     caption = (
-        "Ideal error of the algorithm that a measure selects less the lowest ideal error: 0 when "
+        "Ideal error of the algorithm that a measure selects minus the lowest ideal error: 0 when "
         "it is truly best. Mean over seeds, band of one standard deviation."
     )
-    title = f"Degradation of selection against {benchmark.size_axis}"
-    return _sized_panels(
-        benchmark, f"degradation_{benchmark.name}", title, "degradation (points)", caption, curve
-    )
+    title = f"Cost of selection against {benchmark.size_axis}"
+    ylabel = "cost (points of ideal error)"
+    name = f"degradation_{benchmark.name}"
+    return _sized_panels(benchmark, name, title, ylabel, caption, curve)
 
 
 def asymptotic_figure(benchmark: Benchmark) -> Figure | None:

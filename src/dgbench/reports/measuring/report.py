@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -48,7 +49,8 @@ from dgbench.reports.measuring.figures import (
 )
 from dgbench.reports.measuring.pair import NamedPair, labels_of_pair, pair_section
 from dgbench.reports.measuring.rank_diagrams import rank_figures
-from dgbench.reports.measuring.tables import WORDS, noise_notes, setting_tables
+from dgbench.reports.measuring.standings import rank_standing_figure, standing_figure
+from dgbench.reports.measuring.tables import noise_notes, setting_tables
 from dgbench.reports.over_seeds import (
     algorithms_of,
     by_seed,
@@ -63,7 +65,8 @@ from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.drawing import MOST_DRAWN, too_many
 from dgbench.reports.resolution import no_verdict
-from dgbench.reports.tables import decimal, percent
+from dgbench.reports.tables import percent
+from dgbench.reports.words import glossary
 
 
 def benchmark_sections(
@@ -122,12 +125,14 @@ def _figures(benchmark: Benchmark, baseline: str) -> tuple[list[Figure], list[tu
         )
     colors = highlighted(benchmark.studies, baseline, benchmark.measures)
     curves = benchmark_curves(benchmark, colors)
+    standing = rank_standing_figure(benchmark)
     return [
+        *([standing] if standing else []),
         *curves,
         *scattered,
         *against,
         *(figure for figure in sized if figure),
-        *rank_figures(benchmark),
+        *(replace(figure, certainty=True) for figure in rank_figures(benchmark)),
     ], omissions
 
 
@@ -169,31 +174,31 @@ def benchmark_answer(benchmark: Benchmark) -> list[str]:
 
 
 def _ranked_first(benchmark: Benchmark) -> list[str]:
-    """Name the algorithm of lowest mean rank by each measure, and how many others the test
-    separates it from.
+    """Name the algorithm of lowest mean rank by each measure in one plain sentence, and from how
+    many others its settings tell the one by the ideal error.
     """
     ranked, _ = rankings(benchmark)
     if not ranked:
         return []
+    by_ideal = ranked[IDEAL]
+    others = len(by_ideal.ranks) - 1
+    number = f"the {others} others"
+    if by_ideal.separated == others:
+        sure = f"and is told from {number}"
+    elif by_ideal.separated:
+        sure = f"and is told from {by_ideal.separated} of {number}"
+    else:
+        sure = f"but is not told from any of {number}"
+    if " = " in by_ideal.firsts:
+        sure = f"a tie; the first of them {sure.removeprefix('and ').removeprefix('but ')}"
     picks = []
-    firsts = []
     for name, ranking in ranked.items():
-        pick = f"{ranking.firsts} by {benchmark.measures.named(name).title}"
-        picks.append(pick)
-        firsts.append(f"{pick} ({decimal(ranking.ranks[ranking.first], 1)})")
-    *counts, last_count = [str(ranking.separated) for ranking in ranked.values()]
-    ranking = ranked[IDEAL]
-    blocks = f"over {ranking.test.blocks} settings"
-    head = f"Measures disagree {blocks}: first is {', '.join(picks)}."
-    if len({ranking.firsts for ranking in ranked.values()}) == 1:
-        head = f"{ranking.firsts} ranks first by every measure {blocks}."
-    apart = f"them from {', '.join(counts)} and {last_count} of the {len(ranking.ranks) - 1} others"
-    if not any(ranking.separated for ranking in ranked.values()):
-        apart = "none of them from any other"
+        if name != IDEAL:
+            picks.append(f"{benchmark.measures.named(name).title} picks {ranking.firsts}")
+    ideal = benchmark.measures.named(IDEAL).title
     return [
-        head,
-        f"Lowest mean rank among {len(ranking.ranks)} algorithms {blocks}: "
-        f"{', '.join(firsts)}; Nemenyi's test separates {apart}.",
+        f"Over {by_ideal.test.blocks} settings {by_ideal.firsts} ranks first by the {ideal} "
+        f"error, {sure}; {', '.join(picks)}."
     ]
 
 
@@ -345,7 +350,8 @@ class MeasuresReport(ReportOfMeasures):
                 selection, collection, bool(evaluation.studies["trained_on_tested"].any())
             ),
             lead=leads(f"{used} finished runs in {count} setting{'s' * (count != 1)}", problems),
-            words=WORDS | {measure.title: measure.formula for measure in self.choice.own},
+            words=glossary("studies", "measures")
+            | {measure.title: measure.formula for measure in self.choice.own},
         )
 
     def _section(
@@ -366,12 +372,13 @@ class MeasuresReport(ReportOfMeasures):
             if folded and benchmark and benchmark.side_by_side(setting)
             else error_curves(evaluation, colors)
         )
+        figures = [standing_figure(evaluation), figure]
         beside = [] if benchmark else benchmark_published_tables(benchmark_of_one(evaluation))
         return Section(
             name=setting.name,
             title=f"TARGET ORACLE {setting.title}" if oracle else setting.title,
             tables=[*setting_tables(evaluation, self.statistics, noise), *beside],
-            figures=[figure] if figure else [],
+            figures=[drawn for drawn in figures if drawn],
             answer=measures_answer(evaluation),
             facts=setting_facts(evaluation),
             folded=folded,
@@ -387,7 +394,7 @@ def setting_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     dataset_seeds = f"data {identity['data_seed']}, split {identity['split_seed']}"
     return [
         ("dataset", variant_text(identity)),
-        ("given environments", ", ".join(setting.given)),
+        ("given environments (N)", ", ".join(setting.given)),
         *([] if from_table else [("base images", identity["base"])]),
         *([] if from_table else [("errors", identity["evaluation"])]),
         ("network", network_text(identity)),

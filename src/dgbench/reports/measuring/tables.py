@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from dgbench.analysis import Measure, Statistics
 from dgbench.plan.folds import LOO, tested_by_fold
+from dgbench.plan.measures import IDEAL
 from dgbench.reports.chance import with_errors, with_measures
 from dgbench.reports.document import TARGET_ORACLE
-from dgbench.reports.evaluation import Evaluation, Setting
+from dgbench.reports.evaluation import Evaluation, Setting, has_no_ideal
 from dgbench.reports.measuring.certainty import (
     certainty_table,
     difference_table,
@@ -41,27 +42,12 @@ from dgbench.reports.over_seeds import (
     seeds_of,
     side_by_side,
 )
+from dgbench.reports.predictions import why_no_ideal
 from dgbench.reports.resolution import below_noise, resolution
 from dgbench.reports.tables import Column, Table, table
 from dgbench.validation import some_of
 
 _MOST_ABSENCES = 6  # sentences on missing values; more are counted
-#: terms of the measure reports, explained where they first stand
-WORDS = {
-    "held-out environment": "a given environment that the judged model was not trained on.",
-    "worst+gap": (
-        "largest held-out error plus the spread of held-out errors over N - 2 (Hwang et al. 2024, "
-        "eq. 6)."
-    ),
-    "ideal": (
-        "largest error over all environments, known only where all can be tested: the truth that "
-        "the other measures try to predict (eq. 4)."
-    ),
-    "selection": (
-        "how the step and hyperparameters of each model were chosen, from validation data alone "
-        "unless it says oracle."
-    ),
-}
 ALGORITHM = Column("algorithm", key=True)
 
 
@@ -72,23 +58,25 @@ def setting_tables(
     :func:`noise_notes`.
     """
     (setting,) = evaluation.settings
-    measures = measure_table(evaluation)
-    noted = replace(measures, notes=(*measures.notes, *setting.notes, *noise))
+    measures = measure_table(evaluation, [*setting.notes, *noise])
     choice = evaluation.measures
     of_means = [measure for measure in choice.shown if measure.of == "means"]
     # references have no seeds, whose mean errors would be others
     equal = {measure.name: choice.of_a_run(measure).name for measure in of_means}
-    return [
-        with_measures(noted, setting.chance, equal),
-        with_errors(held_out_table(evaluation), setting.chance),
-        selection_table(evaluation),
-        correlation_table(evaluation),
+    on_certainty = [
         certainty_table(evaluation),
-        seed_table(evaluation),
-        expected_table(evaluation),
         lead_table(evaluation),
         resampled_table(evaluation, statistics),
         difference_table(evaluation, statistics),
+        expected_table(evaluation),
+        seed_table(evaluation),
+    ]
+    return [
+        with_measures(measures, setting.chance, equal),
+        with_errors(held_out_table(evaluation), setting.chance),
+        selection_table(evaluation),
+        *([] if has_no_ideal(evaluation.studies) else [correlation_table(evaluation)]),
+        *(replace(item, certainty=True) for item in on_certainty),
     ]
 
 
@@ -108,17 +96,23 @@ def measure_columns(measures: Sequence[Measure]) -> list[Column]:
     return [Column(measure.name, measure.title, "percent", measure.formula) for measure in measures]
 
 
-def measure_table(evaluation: Evaluation) -> Table:
-    """List every measure of each algorithm, mean ± std over seeds, best first (see
-    :func:`ranked_by`).
+def measure_table(evaluation: Evaluation, warnings: Sequence[str] = ()) -> Table:
+    """List every measure of each algorithm, mean ± std over seeds, best first.
+
+    The measure that ranks (:func:`ranked_by`) stands right after the name.
+
+    Args:
+        evaluation: of one setting.
+        warnings: notes that stand below the table in any case.
     """
     studies = evaluation.studies
     choice = evaluation.measures
-    level = means(by_seed(studies, ranked_by(studies, choice).name))
+    ranking = ranked_by(studies, choice)
+    level = means(by_seed(studies, ranking.name))
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
     seeds = seed_counts(studies)
     parts = []
-    notes = on_measures(evaluation)
+    notes = on_seeds(evaluation)
     for measure in choice.shown:
         if measure.of == "means":
             of_a_run = choice.of_a_run(measure)
@@ -132,10 +126,27 @@ def measure_table(evaluation: Evaluation) -> Table:
     lines = side_by_side(order, parts).assign(seeds=[seeds[name] for name in order])
     columns = [
         ALGORITHM,
-        *measure_columns(choice.shown),
+        *measure_columns(_columns_shown(evaluation, ranking)),
         Column("seeds", unit="count", help="seeds with at least one run"),
     ]
-    return table(lines, "measures", "Measures of every algorithm", columns, notes)
+    shown = [_on_deviations(evaluation), *_absence_notes(evaluation), *warnings]
+    made = table(lines, "measures", "Measures of every algorithm", columns, [*shown, *notes])
+    return replace(made, shown_notes=len(shown))
+
+
+def _columns_shown(evaluation: Evaluation, ranking: Measure) -> list[Measure]:
+    """Order the measures of a table: the one that ranks first, then the same of mean errors, and
+    none that cannot be known.
+    """
+    measures = [measure for measure in evaluation.measures.shown if measure.name != ranking.name]
+    if has_no_ideal(evaluation.studies):
+        measures = [measure for measure in measures if measure.needs != "everywhere"]
+    choice = evaluation.measures
+    of_means = []
+    for measure in measures:
+        if measure.of == "means" and choice.of_a_run(measure).name == ranking.name:
+            of_means.append(measure)
+    return [ranking, *of_means, *(measure for measure in measures if measure not in of_means)]
 
 
 def held_out_table(evaluation: Evaluation) -> Table:
@@ -173,6 +184,8 @@ def seed_table(evaluation: Evaluation) -> Table:
         Column("ideal_env", "ideal at"),
         Column("steps", "selected steps"),
     ]
+    if has_no_ideal(evaluation.studies):
+        columns = [column for column in columns if column.name not in (IDEAL, "ideal_env")]
     studies = evaluation.studies.drop(columns="setting")
     return table(studies, "seeds", "Every seed", columns, detail=True)
 
@@ -198,23 +211,31 @@ def _models_note(setting: Setting, trained_on_tested: bool) -> str:
     return f"Environments held out together, one model each: {together}."
 
 
-def on_measures(evaluation: Evaluation) -> list[str]:
-    """Describe what the measure table supports: seeds, the best algorithm, what is missing."""
+def _on_deviations(evaluation: Evaluation) -> str:
+    """Explain the numbers and the bold ones of the measure table in one line."""
+    count = len(seeds_of(evaluation.studies))
+    if count == 1:
+        return (
+            "Lower is better. 1 seed: no standard deviation, so any difference here may be the "
+            "luck of a seed."
+        )
+    return (
+        f"Lower is better. Mean ± standard deviation over {count} seeds. Bold: the lowest, where "
+        "the seeds separate it from every other one."
+    )
+
+
+def on_seeds(evaluation: Evaluation) -> list[str]:
+    """Describe how sure the measure table is: which differences its seeds find."""
     studies = evaluation.studies
     count = len(seeds_of(studies))
-    sentences = ["Lower is better."]
-    if count == 1:
-        sentences.append(
-            "1 seed: no standard deviation, so any difference here may be the luck of a seed."
-        )
-    else:
-        sentences[0] += " Bold: the lowest, where the seeds separate it from every other one."
-        sentences.append(
-            f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is "
-            "marked."
-        )
+    sentences = []
+    if count > 1:
+        sentences.append(f"Standard deviation: divisor n-1; n below {count} is marked.")
         measure = ranked_by(studies, evaluation.measures)
         sentences += resolution(by_seed(studies, measure.name), measure.in_prose)
+    if has_no_ideal(studies):
+        sentences.append(f"No ideal: {why_no_ideal(studies)}.")
     sampled = sorted(set(studies.loc[studies["sampled"].astype(bool), "algorithm"]))
     if sampled:
         sentences.append(
@@ -222,13 +243,16 @@ def on_measures(evaluation: Evaluation) -> list[str]:
             "errors are those of a pool whose spurious feature was drawn once per environment, "
             "not expected ones."
         )
-    return sentences + _absence_notes(evaluation)
+    return sentences
 
 
 def _absence_notes(evaluation: Evaluation) -> list[str]:
     """Explain which values of the measure table are missing, and why."""
     studies = evaluation.studies
-    columns = [f"{measure.name}.reason" for measure in evaluation.measures.of_runs]
+    measures = evaluation.measures.of_runs
+    if has_no_ideal(studies):
+        measures = [measure for measure in measures if measure.needs != "everywhere"]
+    columns = [f"{measure.name}.reason" for measure in measures]
     lacking: dict[str, list[str]] = {}
     for study in studies.to_dict("records"):
         for text in dict.fromkeys(study[column] for column in columns):

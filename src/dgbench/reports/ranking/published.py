@@ -13,9 +13,11 @@ import numpy as np
 
 from dgbench.analysis import Interval, Rival, noncentrality, spearman
 from dgbench.analysis.accuracy import deviation_behind, ranks
+from dgbench.analysis.distributions import t
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.records.rows import identity_key
-from dgbench.reports.document import Section
+from dgbench.reports.document import Figure, Section
+from dgbench.reports.dots import Axis, Dot, Picture, beside, dot_figure, kind_of
 from dgbench.reports.importers.files import is_table, title_of_files
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.labels import label_meant, slug
@@ -26,6 +28,7 @@ from dgbench.reports.ranking.contests import Contest, averages_of, contests
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.shift_settings import estimates_of
+from dgbench.reports.render.drawing import MOST_DRAWN
 from dgbench.reports.standing import Leaders, Verdict
 from dgbench.reports.tables import Column, Table, decimal, entry, table
 
@@ -122,9 +125,60 @@ def standing_section(theirs: Published) -> Section:
     """Show means with standard errors as a leaderboard, with who leads and from whom the errors
     separate it.
     """
+    figure = standing_figure(theirs)
     return Section(
-        slug(theirs.name), theirs.title, [standing_table(theirs)], answer=standing_answer(theirs)
+        slug(theirs.name),
+        theirs.title,
+        [standing_table(theirs)],
+        [figure] if figure else [],
+        standing_answer(theirs),
     )
+
+
+def standing_figure(theirs: Published) -> Figure | None:
+    """Draw the average of each algorithm with its interval, best on top; None where none has one.
+
+    The interval is Student's, with the degrees of freedom of one column's seeds.
+    """
+    averages = averages_of(theirs)
+    if not averages:
+        return None
+    order = sorted(averages, key=lambda name: (-averages[name].mean, name))
+    judged = theirs if theirs.seeds else replace(theirs, seeds=_MANY, bar="standard_error")
+    contest = next((one for one in contests(judged) if one.column == "average"), None)
+    verdict = _verdict_of(contest, theirs) if contest else None
+    dots = []
+    for name in order[:MOST_DRAWN]:
+        value = averages[name]
+        interval = None
+        if value.error is not None and judged.seeds > 1:
+            deviation = deviation_behind(value.error, judged.seeds, judged.bar)
+            half = float(t.ppf(0.975, judged.seeds - 1)) * deviation / math.sqrt(judged.seeds)
+            interval = (value.mean - half, value.mean + half)
+        columns = [theirs.values[name].get(column) for column in theirs.columns]
+        parts = [column.mean for column in columns if column is not None]
+        word = beside(verdict, name) if verdict else ""
+        kind = kind_of(verdict, name) if verdict else "open"
+        dots.append(Dot(name, value.mean, interval, word, kind, parts))
+    seeds = (
+        f"{theirs.seeds} seeds" if theirs.seeds else "many seeds, since it does not say how many"
+    )
+    caption = (
+        "Dot: mean of the columns, which small dots show. Line: 95% t interval from the error bars "
+        f"of the table, taken as those of {seeds}. Blue: may be the best; gray: not the best, by "
+        "Welch's t-tests."
+    )
+    undrawn = len(order) - len(dots)
+    if undrawn:
+        caption += f" Not drawn: {undrawn:,} others, which stand in the table."
+    picture = Picture(
+        name=f"accuracy_{slug(theirs.name)}",
+        title="Average accuracy of every algorithm, as stated",
+        caption=caption,
+        axis=Axis("average accuracy (%), higher is better"),
+        parts=Axis("columns (%)"),
+    )
+    return dot_figure(picture, dots)
 
 
 def standing_table(theirs: Published) -> Table:
@@ -142,12 +196,13 @@ def standing_table(theirs: Published) -> Table:
             line |= _stated(column, theirs.values[name].get(column), "not in the table")
         line |= _stated("average", averages.get(name), "an environment is missing")
         lines.append(line | entry("rank", places.get(name), reason="no average, so no place"))
-    columns = [ALGORITHM, *(Column(name, f"{name} accuracy", "percent") for name in theirs.columns)]
-    columns += [Column("average", "average accuracy", "percent", "unweighted mean of the columns")]
-    columns += [
+    columns = [
+        ALGORITHM,
+        Column("average", "average accuracy", "percent", "unweighted mean of the columns"),
         Column(
             "rank", unit="count", help="1 is the highest average; equal ones share the better place"
-        )
+        ),
+        *(Column(name, f"{name} accuracy", "percent") for name in theirs.columns),
     ]
     notes = [f"{theirs.note}. The error of an average takes those of its columns as independent."]
     return table(

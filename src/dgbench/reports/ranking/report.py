@@ -27,7 +27,6 @@ from dgbench.reports.document import (
     warnings,
 )
 from dgbench.reports.labels import slug, variant_text
-from dgbench.reports.measuring.tables import WORDS as MEASURE_WORDS
 from dgbench.reports.over_seeds import only_one_environment, too_few
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
@@ -53,25 +52,8 @@ from dgbench.reports.render.drawing import MOST_DRAWN, too_many
 from dgbench.reports.resolution import no_verdict
 from dgbench.reports.standing import judge
 from dgbench.reports.tables import percent
+from dgbench.reports.words import glossary
 from dgbench.validation import Folders, Refusal
-
-#: terms of the leaderboards, explained where they first stand
-WORDS = {
-    "average accuracy": (
-        "mean over the held-out environments of a dataset, then over the datasets; higher is "
-        "better."
-    ),
-    "held-out environment": MEASURE_WORDS["held-out environment"],
-    "ranking score": (
-        "datasets on which an algorithm is above the reference's error bar, less those on which "
-        "it is below (Ye et al. 2022)."
-    ),
-    "oracle gap": (
-        "what choosing step and hyperparameters by test accuracy itself would gain (Zhang et al. "
-        "2023)."
-    ),
-    "selection": MEASURE_WORDS["selection"],
-}
 
 
 def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
@@ -215,7 +197,7 @@ class LeaderboardReport(Report):
                 selection, collection, any(leaderboard.trained_on_tested for leaderboard in results)
             ),
             lead=leads(used, problems),
-            words=WORDS,
+            words=glossary("studies", "accuracies"),
         )
 
     def _stated(self, collection: Collection) -> Document:
@@ -229,7 +211,7 @@ class LeaderboardReport(Report):
                 f"{sum(len(paper.values) for paper in papers)} lines of means with standard errors",
                 collection.problems,
             ),
-            words={"average accuracy": WORDS["average accuracy"]},
+            words=glossary(terms=["average accuracy"]),
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -131,10 +132,20 @@ def leaderboard_table(
         help_text = f"places won against {baseline.title}, among the algorithms of both"
         columns.append(Column("Δ rank", unit="signed", help=help_text))
     title = f"Leaderboard: test accuracy ± {SPREADS[kind]}"
-    lines, notes = side_by_side(order, parts), _notes(leaderboard, order, baseline)
+    lines = side_by_side(order, parts)
+    shown, notes = _notes(leaderboard, order, baseline)
+    shown += below_noise(leaderboard.averages, repetitions or {}, "average accuracy", highest=True)
     notes += accuracy_note({dataset.title: dataset.chance for dataset in leaderboard.datasets})
-    notes += below_noise(leaderboard.averages, repetitions or {}, "average accuracy", highest=True)
-    return table(lines, "leaderboard", title, columns, notes)
+    made = table(lines, "leaderboard", title, _ranking_first(columns), [*shown, *notes])
+    return replace(made, shown_notes=len(shown))
+
+
+def _ranking_first(columns: Sequence[Column]) -> list[Column]:
+    """Put the columns that rank right after the name: the average and the place."""
+    if not any(column.name == "average" for column in columns):
+        return list(columns)
+    ranking = [column for column in columns if column.name in ("average", "rank", "Δ rank")]
+    return [columns[0], *ranking, *(column for column in columns[1:] if column not in ranking)]
 
 
 def _places(
@@ -276,24 +287,25 @@ def _tested(dataset: RankedDataset) -> str:
     return f"Accuracy is that on {subset} of an environment that the model never trained on."
 
 
-def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | None) -> list[str]:
+def _notes(
+    leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | None
+) -> tuple[list[str], list[str]]:
+    """Describe the leaderboard: what stands below it, and how sure it is."""
     level = leaderboard.level
     averages = [dataset.averages for dataset in leaderboard.datasets]
     seeds = sorted({len(line_values(matrix, name)) for matrix in averages for name in level})
-    notes = []
+    shown = []
     if seeds:
-        notes.append(f"n = {seeds[0]}{f' to {seeds[-1]}' if len(seeds) > 1 else ''} seeds.")
-    notes.append(
-        f"Higher is better. {_BOLD} Seeds that lack an environment are left out of the mean (n "
-        "marked)."
-    )
+        shown.append(f"n = {seeds[0]}{f' to {seeds[-1]}' if len(seeds) > 1 else ''} seeds.")
+    shown.append(f"Higher is better. {_BOLD}")
     if unranked := [name for name in order if name not in level]:
-        notes.append(
+        shown.append(
             f"Without a place, since a dataset is missing: {', '.join(unranked)}; the reasons "
             "stand below."
         )
     if seeds and seeds[0] == 1:
-        notes.append("1 seed has no error bar, and any place here may be its luck.")
+        shown.append("1 seed has no error bar, and any place here may be its luck.")
+    notes = ["Seeds that lack an environment are left out of the mean (n marked)."]
     notes += resolution(leaderboard.averages, "average accuracy")
     if baseline:
         shared = len(baseline.means.keys() & level.keys())
@@ -301,7 +313,7 @@ def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | 
             f"Δ rank: places won against {baseline.title}, ranked among the {shared} algorithms "
             "of both."
         )
-    return notes
+    return shown, notes
 
 
 OTHER = "other"

@@ -20,14 +20,19 @@ from dgbench.phases import tracked
 from dgbench.reports.document import (
     Document,
     Figure,
+    certainty,
+    certainty_notes,
+    contents,
     counted,
     in_order,
+    leading_items,
     main_figure,
     main_table,
     others,
     remake,
     sections_in_order,
     title_of,
+    words_used,
 )
 from dgbench.reports.labels import slug
 from dgbench.reports.render.latex import latex_files
@@ -100,6 +105,7 @@ def plain_document(document: Document) -> str:
     parts = [*document.warnings]
     left_out = 0
     folded = []
+    titles: set[str] = set()  # of the columns that are printed
     for section in sections_in_order(document):
         left_out += len(section.tables) + len(section.figures)
         if section.folded:
@@ -110,9 +116,13 @@ def plain_document(document: Document) -> str:
         table = main_table(section)
         if table is not None:
             parts.append("\n" + plain_table(table, title_of(table, document)))
+            titles |= {column.title or column.name for column in table.columns}
             left_out -= 1
     if folded:
         parts += ["\n== Setting by setting ==", *folded]
+    words = [f"  {term}: {text}" for term, text in document.words.items() if term in titles]
+    if words:
+        parts += ["\nWords", *words]
     if left_out:
         parts.append(f"\n{left_out} more tables and figures stand in the report.")
     parts += ["", *document.lead]
@@ -143,8 +153,10 @@ def plain_table(table: Table, title: str | None = None) -> str:
         )
     notes = [
         f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:")
-        for note in table.notes
+        for note in table.open_notes
     ]
+    if table.folded_notes:
+        notes.append("  How sure is this? See report.html.")
     return "\n".join(text + notes)
 
 
@@ -161,27 +173,34 @@ def markdown_files(document: Document) -> Files:
     parts = [f"# {inert(document.title)}", *map(inert, document.warnings)]
     for section in sections_in_order(document):
         parts += [f"## {inert(section.title)}", *map(inert, section.answer)]
-        for item in in_order(section):
-            title = title_of(item, document)
-            command = remake(document, item)
-            if isinstance(item, Table):
-                parts.append(markdown_table(item, title=title))
-            else:
-                parts += [
-                    f"### {inert(title)}",
-                    f"![{inert(title)}]({item.name}.png)",
-                    inert(item.caption),
-                ]
-            parts.append(f"Made by `{command}`" if command else "")
+        for item in [*leading_items(section), *others(section)]:
+            parts += _markdown_item(item, document)
+        of_certainty = [*certainty_notes(section), *certainty(section)]
+        if of_certainty:
+            parts.append("### How sure is this?")
+            parts.append(inert(" ".join(certainty_notes(section))))
+        for item in certainty(section):
+            parts += _markdown_item(item, document)
         facts = [inert(f"{name}: {value}") for name, value in section.facts]
         parts.append("\n".join(f"- {fact}" for fact in facts))
     parts += [inert(" ".join(document.lead)), markdown_table(document.problems, level=2)]
-    if document.words:
-        parts += [
-            "## Words",
-            "\n".join(f"- {term}: {sentence}" for term, sentence in document.words.items()),
-        ]
+    words = words_used(document)
+    if words:
+        lines = [f"- {term}: {sentence}" for term, sentence in words.items()]
+        parts += ["## Words", "\n".join(lines)]
     return {"report.md": "\n\n".join(filter(None, parts)) + "\n"}
+
+
+def _markdown_item(item: Table | Figure, document: Document) -> list[str]:
+    """Make the parts of a table or figure, and the command that makes it again."""
+    title = title_of(item, document)
+    command = remake(document, item)
+    if isinstance(item, Table):
+        parts = [markdown_table(item, title=title)]
+    else:
+        picture = f"![{inert(title)}]({item.name}.png)"
+        parts = [f"### {inert(title)}", picture, inert(item.caption)]
+    return [*parts, f"Made by `{command}`" if command else ""]
 
 
 def markdown_table(table: Table, level: int = 3, title: str | None = None) -> str:
@@ -196,7 +215,10 @@ def markdown_table(table: Table, level: int = 3, title: str | None = None) -> st
                 texts = [f"*{text}*" for text in texts]
             lines.append(texts)
         parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
-    return "\n\n".join(parts + ([inert(" ".join(table.notes))] if table.notes else []))
+    notes = [*table.open_notes]
+    if table.folded_notes:
+        notes.append('More under "How sure is this?" below.')
+    return "\n\n".join(parts + ([inert(" ".join(notes))] if notes else []))
 
 
 def _markdown_cell(cell: Cell, column: Column) -> str:
@@ -283,9 +305,13 @@ def render_html(document: Document) -> str:
     functions = (
         anchor,
         cells,
+        certainty,
+        certainty_notes,
+        contents,
         counted,
         in_order,
         is_negative,
+        leading_items,
         main_figure,
         main_table,
         others,
@@ -295,11 +321,13 @@ def render_html(document: Document) -> str:
     )
     templates.globals |= {function.__name__: function for function in functions}
     sections = sections_in_order(document)
+    words = words_used(document)
     return templates.get_template("report.html.j2").render(
         document=document,
         leading=sections[0] if sections else None,
         rest=sections[1:],
-        explain=Explained(document.words),
+        words=words,
+        explain=Explained(words),
         is_figure=lambda item: isinstance(item, Figure),
     )
 

@@ -31,9 +31,9 @@ from dgbench.reports.document import (
 from dgbench.reports.published import Published, names, published
 from dgbench.reports.ranking.contests import ALPHA, contests
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.slices.trials import WORDS as OF_TRIALS
 from dgbench.reports.slices.trials import section_of
 from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.reports.words import WORDS, glossary
 from dgbench.validation import Count1, Refusal, Switch, shown
 
 ASSUMPTIONS = (
@@ -55,18 +55,6 @@ ASSUMPTIONS = (
         "Satterthwaite)."
     ),
 )
-WORDS = {
-    "best": (
-        "a column's highest value, whether or not the paper says so; it survives where Welch's "
-        "t-tests separate it from every other value of the column, at 5% for all of them together "
-        "(Bonferroni)."
-    ),
-    "A above B": (
-        "two different values of a column; it survives by itself where Welch's two-sided t-test "
-        "has p below 5%, and with all others where it has so after Holm's correction over the "
-        "pairs of the column."
-    ),
-}
 
 
 def claims_table(papers: Sequence[Published]) -> Table:
@@ -240,9 +228,9 @@ class ClaimsReport(ReportOfMeasures):
         )
         title = "What published tables can tell"
         assumptions = [*ASSUMPTIONS, *_assumed_bars(papers)]
-        return Document(
-            title, "", [section], problem_table([]), assumptions, [f"{len(papers)} tables."], WORDS
-        )
+        lead = [f"{len(papers)} tables."]
+        words = glossary("claims")
+        return Document(title, "", [section], problem_table([]), assumptions, lead, words)
 
     def _of_rows(self, collection: Collection, split_by: str | None) -> Document:
         """Judge the runs of a sweep."""
@@ -254,5 +242,5 @@ class ClaimsReport(ReportOfMeasures):
             [section],
             problem_table(problems),
             lead=leads(f"{len(collection.runs):,} runs", problems),
-            words=OF_TRIALS,
+            words=glossary("trials"),
         )

@@ -48,26 +48,13 @@ from dgbench.reports.render.drawing import (
     grid,
 )
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
+from dgbench.reports.words import WORDS, glossary
 from dgbench.validation import Refusal, some_of
 
 AVERAGE = "average"  #: name of the mean over environments, among these
 _MOST_NAMED = 6  # outliers that a figure names
 _MOST_SHOWN = 60  # algorithms whose table stands open
 _TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5, 99.9)
-WORDS = {
-    "in distribution": (
-        "on images like those that a model was trained on: validation data of its training "
-        "environments, or what the table says."
-    ),
-    "effective robustness": (
-        "accuracy out of distribution less what the line expects of a model's accuracy in "
-        "distribution (Taori et al. 2020)."
-    ),
-    "outlier": (
-        "an algorithm whose distance from the line of all others is larger than chance allows, at "
-        "5% for all of them together (Bonferroni); related models count as independent."
-    ),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -490,7 +477,7 @@ class DistributionReport(ReportOfMeasures):
             problem_table(problems),
             warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),
             leads(content, problems),
-            WORDS,
+            glossary("distribution", terms=["held-out environment", "selection"]),
         )
 
     def _check_baselines(self, algorithms: set[str]) -> None:

@@ -29,6 +29,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, select_runs
 from dgbench.reports.tables import Column, Table, entries, entry, percent, table
+from dgbench.reports.words import glossary
 
 PRINTED = "yu2024_table4"  # stands beside ours
 _LEAKAGE = "average less that of the honest choice, percentage points"
@@ -206,16 +207,6 @@ _COLUMNS = (
     "accuracies",
     "average.reason",
 )
-#: what the report is about, explained where it first stands
-WORDS = {
-    "leakage": (
-        "average accuracy of the draw that an oracle chooses, less that of the one that "
-        "validation data choose."
-    ),
-    "oracle, K": (
-        "it chooses the draw with the highest mean accuracy over K of the model's test domains."
-    ),
-}
 
 
 class LeakageReport(Report):
@@ -259,7 +250,7 @@ class LeakageReport(Report):
             sections=sections,
             problems=problem_table(problems),
             lead=leads(scope, problems),
-            words=WORDS,
+            words=glossary("leakage", terms=["draw", "selection"]),
         )
 
 

@@ -29,7 +29,7 @@ from dgbench.phases import tracked
 from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.status import read_beat
-from dgbench.reports.deciding import OF_EVIDENCE, assumptions, pair_table, undecided
+from dgbench.reports.deciding import assumptions, pair_table, undecided
 from dgbench.reports.document import (
     OF_RUNS,
     Document,
@@ -56,17 +56,10 @@ from dgbench.reports.resolution import (
     resolution,
 )
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
+from dgbench.reports.words import WORDS, glossary
 from dgbench.validation import Count1, Number, Refusal
 
 _TITLE = "How many seeds a study needs"
-WORDS = {
-    "deviation": (
-        "standard deviation, over seeds, of the difference of two algorithms, paired by seed; of "
-        "the median pair."
-    ),
-    "power": "share of studies in which a true difference of that size would be found.",
-    **OF_EVIDENCE,
-}
 #: seeds of the figure
 _DRAWN = (3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50)
 Seeds = Annotated[list[Annotated[int, Field(ge=2, lt=10_000)]], Field(min_length=1)]
@@ -152,7 +145,7 @@ class PowerReport(ReportOfMeasures):
             problem_table(problems),
             warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),
             leads(summary, problems),
-            WORDS,
+            glossary("power"),
         )
 
     def _of_published(self, collection: Collection | None) -> Document:
@@ -175,7 +168,8 @@ class PowerReport(ReportOfMeasures):
         papers[0].accuracies()
         sections = [self._published_section(paper) for paper in papers]
         source = papers[0].source
-        return Document(_TITLE, "", sections, problem_table(problems), lead=[source], words=WORDS)
+        words = glossary("power")
+        return Document(_TITLE, "", sections, problem_table(problems), lead=[source], words=words)
 
     def _published_section(self, theirs: Published) -> Section:
         pilots = published_pilots(theirs)

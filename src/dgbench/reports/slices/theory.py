@@ -37,6 +37,7 @@ from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Identity, Selected, select_runs
 from dgbench.reports.reading.shift_settings import estimates_of, form_of, forms_of
 from dgbench.reports.tables import Column, Table, entries, entry, percent, table
+from dgbench.reports.words import WORDS, glossary
 from dgbench.validation import Folders
 
 RANGE = "range"
@@ -53,24 +54,6 @@ STATEMENTS = {
     IDEAL: ("eq. 39", "ideal <= worst + gap / (N - 2)"),
     WORST: ("eq. 39 without the gap", "ideal <= worst"),
     SHIFT: ("Zhang et al., Theorem 4.2", "held-out error <= training error + M_cov + M_cpt min"),
-}
-WORDS = {
-    "slack": (
-        "right side less left side of a statement, percentage points of error; below 0 it does "
-        "not hold."
-    ),
-    "M and m": (
-        "largest and smallest error of one model over the N given environments; b and a those "
-        "over all."
-    ),
-    "largest error": "over all environments, known where a model was tested in them.",
-    "M_cov": (
-        "covariate shift, estimated as a total variation: twice the accuracy of telling two sides "
-        "apart, less 1."
-    ),
-    "M_cpt": (
-        "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023)."
-    ),
 }
 _TERMS = ("training", "covariate", "concept")  # of Theorem 4.2's right side
 #: names of environments are rounded to 4 digits, so that errors in them are off a straight line by
@@ -469,5 +452,5 @@ class TheoryReport(Report):
                 selection, collection, bool(evaluation.studies["trained_on_tested"].any())
             ),
             lead=leads(f"{used} models in {count} setting{'s' * (count != 1)}", problems),
-            words=WORDS,
+            words=glossary("theory", terms=["given environment"]),
         )

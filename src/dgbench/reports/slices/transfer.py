@@ -30,12 +30,9 @@ from dgbench.reports.over_seeds import standard_deviation
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import Selected, SelectedRun, select_runs
 from dgbench.reports.tables import Column, Table, entry, percent, table
+from dgbench.reports.words import glossary
 
 OTHERS = "other environments"  #: column of the mean over a source's targets
-WORDS = {
-    "source": "the one environment that a model was trained in.",
-    "target": "an environment that the model never saw, in which it is tested.",
-}
 
 
 class TransferReport(Report):
@@ -72,7 +69,7 @@ class TransferReport(Report):
             sections=sections,
             problems=problem_table(problems),
             lead=leads("Errors of models that were trained in one environment", problems),
-            words=WORDS,
+            words=glossary("transfer"),
         )
 
 

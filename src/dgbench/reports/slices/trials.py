@@ -36,6 +36,7 @@ from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import NamedRuns, Selected, name_runs, select_runs
 from dgbench.reports.render.drawing import COLORS, canvas, end_labels, finish, grid
 from dgbench.reports.tables import Column, Table, entry, percent, table
+from dgbench.reports.words import WORDS
 
 AVERAGE = "average"
 WORST_GAP = "worst_gap"
@@ -43,16 +44,6 @@ ALL = "all datasets"
 _POWER = 0.8
 _SAMPLES = 200  # studies of random subsets of draws
 _OF_PAIRS = "p < 0.05 after Holm's correction over the pairs of a line"
-WORDS = {
-    "decided": (
-        "a paired t-test over trials separates two algorithms at 5%, two-sided: alone, or with all "
-        "others of the line after Holm's correction."
-    ),
-    "trials needed": (
-        "for 80% power at 5%, two algorithms alone, if the difference and the deviation that were "
-        "found are the true ones."
-    ),
-}
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,29 +52,12 @@ from dgbench.reports.slices.errors.images import (
     settings_of,
 )
 from dgbench.reports.tables import Column, Table, entry, percent, table
+from dgbench.reports.words import glossary
 from dgbench.validation import Refusal
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: what the report is about, explained where it first stands
-WORDS = {
-    "macro-F1": (
-        "mean over the classes that labels hold of the harmonic mean of precision and recall (as "
-        "in WILDS)."
-    ),
-    "AUROC": (
-        "chance that an image of a class gets a higher probability of it than an image of another "
-        "class."
-    ),
-    "ECE": (
-        "expected calibration error: mean difference of confidence and accuracy, in bins of equal "
-        "confidence."
-    ),
-    "worst group": (
-        "the class and environment with the lowest accuracy, among those with 10 images or more."
-    ),
-}
 _EVALUATION = {"last": "the last step", "best": "the lowest val error"}
 _MOST_NUMBERS = 12  # classes up to which the cells of a heat map hold numbers
 _MOST_NAMES = 45  # classes up to which the lines of a heat map have names
@@ -151,7 +134,7 @@ class ErrorsReport(Report):
             problems=problem_table(problems),
             warnings=warnings,
             lead=leads(f"Predictions of {len(runs)} run{'s' * (len(runs) != 1)}", problems),
-            words=WORDS,
+            words=glossary("errors", terms=["held-out environment", "selection"]),
         )
 
     def _compared(self, algorithms: set[str]) -> list[str]:
