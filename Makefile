@@ -10,7 +10,7 @@ OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records te
 	tests/golden tests/shift tests/training/test_stacked.py tests/training/test_port.py tests/networks/test_networks.py \
 	tests/networks/test_published_formats.py tests/networks/test_zero_shot.py tests/callbacks \
 	tests/data/test_features.py tests/data/test_from_parquet.py tests/data/test_decoding.py tests/reports/test_tables.py \
-	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
+	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_frames.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py
 # $(call INSTALL,PYTHON,CONSTRAINTS,EXTRAS): by uv, many times as fast; by pip where uv does not find the index that pip knows
 define INSTALL

@@ -13,6 +13,8 @@ from typing import Literal, get_args
 #: what the seed of a run draws, key ``seed_moves``
 Moved = Literal["all", "order", "weights", "inputs", "nothing"]
 ALL: Moved = get_args(Moved)[0]
+#: ``seed_moves`` of rows whose seed is the order of the images that a model adapts to; no training
+STREAM = "stream"
 
 
 def derive(base: int, *purpose: str | int) -> int:

@@ -43,6 +43,16 @@ def test_the_same_generator_gives_the_same_numbers() -> None:
     assert first != resample("abc", values, rng(8)).difference("a", "c")
 
 
+def test_differences_to_several_are_those_to_each() -> None:
+    found = resample("abcd", rng(1).normal(size=(4, 5)), rng(7))
+    assert found.differences("b", ["d", "a"]) == {
+        "d": found.difference("b", "d"),
+        "a": found.difference("b", "a"),
+    }
+    drawn = found.draws[:, 1] - found.draws[:, 3]
+    assert found.difference("b", "d").high == pytest.approx(np.quantile(drawn, 0.975), rel=1e-12)
+
+
 @pytest.mark.parametrize(("seeds", "low"), [(2, 0.88), (3, 0.9), (5, 0.9), (10, 0.9)])
 def test_differences_over_seeds_cover(seeds: int, low: float) -> None:
     """400 data sets of two equal algorithms that share seed effects: 95% intervals contain 0 in 90

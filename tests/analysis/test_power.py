@@ -10,7 +10,13 @@ from scipy.stats import t
 
 from dgbench.analysis.comparison import separated
 from dgbench.analysis.intervals import Interval
-from dgbench.analysis.power import detectable, deviation_of, pairs, seeds_needed
+from dgbench.analysis.power import (
+    detectable,
+    deviation_of,
+    pair_deviations,
+    pairs,
+    seeds_needed,
+)
 from dgbench.errors import MeasureError
 
 
@@ -111,3 +117,15 @@ def test_seeds_needed_is_the_fewest() -> None:
     assert seeds_needed(1.0, 1e-6) == math.inf
     with pytest.raises(MeasureError, match="above 0"):
         seeds_needed(1.0, 0.0)
+
+
+def test_deviations_of_all_pairs_are_those_of_single_pairs() -> None:
+    """Seeds are missing here and there, so that 6 of 15 pairs share fewer than 2."""
+    values = np.random.default_rng(3).normal(size=(6, 4))
+    values[1, 2] = values[4, :2] = values[5, :3] = np.nan
+    deviations, seeds = pair_deviations(values)
+    every = pairs(values)
+    assert len(deviations) == len(every) == 9
+    assert seeds.tolist() == [pair.seeds for pair in every]
+    assert deviations == pytest.approx([pair.deviation for pair in every], rel=1e-12)
+    assert [len(part) for part in pair_deviations(values[:, :1])] == [0, 0]

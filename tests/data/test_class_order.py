@@ -14,8 +14,8 @@ from dgbench.data.datasets.class_order import in_order, is_unclear
 from dgbench.data.datasets.features import table_of_features
 from dgbench.data.datasets.image_table import table_of_folders, table_of_rows
 from dgbench.data.description import Preprocessing
-from dgbench.trained.evaluation import Adapted
 from dgbench.trained.foreign import Foreign
+from dgbench.trained.matched import Matched
 from tests.complaints import refused
 from tests.data.test_layouts import tree
 
@@ -71,8 +71,8 @@ def test_a_perfect_foreign_model_must_name_its_outputs() -> None:
         return torch.nn.functional.one_hot(x[:, 0, 0, 0].long(), 12).float()
 
     with refused(r"classes=\[\.\.\.\]"):
-        Adapted(Foreign(perfect, (), IMAGE), TEXT, IMAGE)
+        Matched(Foreign(perfect, (), IMAGE), TEXT, IMAGE)
     labels = torch.tensor([TEXT.index(str(i)) for i in range(12)])
-    named = Adapted(Foreign(perfect, NUMBERS, IMAGE), TEXT, IMAGE)
-    assert named(picture, "", 0).argmax(1).tolist() == labels.tolist()
+    named = Matched(Foreign(perfect, NUMBERS, IMAGE), TEXT, IMAGE)
+    assert named(picture).argmax(1).tolist() == labels.tolist()
     assert (labels != torch.arange(12)).sum() == 10, "what was silently counted as errors"

@@ -57,7 +57,7 @@ def test_every_measure_is_defined_before_the_first_table() -> None:
 
 def test_worst_gap_of_the_example_is_that_of_the_block() -> None:
     """The example uses the numbers that the command below it prints."""
-    block = TEXT[TEXT.index("sr_cmnist (mnist) vrex seed 0") :]
+    block = TEXT[TEXT.index("sr_cmnist (digits) vrex seed 0") :]
     printed = dict(re.findall(r"^  (average|worst|gap|worst\+gap) +([\d.]+)$", block, re.MULTILINE))
     folds = re.findall(r"^  \d +\d\.\d\d +\d+ +[\d.]+$", block.split("rows:")[0], re.MULTILINE)
     example = re.search(r"a\s+worst\s+of\s+([\d.]+)\s+and\s+a\s+gap\s+of\s+([\d.]+)", TEXT)

@@ -181,6 +181,7 @@ def test_every_line_is_read_as_json_reads_it(tmp_path: Path) -> None:
             "n_classes": None,
             "content": "",
             "user_code": {},
+            "adaptation": "none",
         }
         read = {**later, "unlearnable": {}, "seed_moves": "all", **json.loads(line)}
         read.pop("future", None)

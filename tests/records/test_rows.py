@@ -173,6 +173,7 @@ def test_old_rows_get_the_defaults_of_newer_keys(file: Path) -> None:
         "user_code": {},
         "seed_moves": "all",
         "n_classes": None,
+        "adaptation": "none",
     }
     assert rows[-1] == {**dict.fromkeys(LATER_COUNTS), **old, **defaults, "unlearnable": {}}
 
@@ -190,7 +191,7 @@ def test_rows_of_version_0_1_0_are_read(tmp_path: Path) -> None:
     rows, problems = read_rows(path)
     assert problems == []
     new = {"content": "", "head": "random", "user_code": {}, "seed_moves": "all"}
-    new |= {"n_classes": None, "unlearnable": {}, **dict.fromkeys(LATER_KEYS)}
+    new |= {"n_classes": None, "unlearnable": {}, "adaptation": "none", **dict.fromkeys(LATER_KEYS)}
     assert rows == [{**json.loads(line), **new} for line in OLD.splitlines()]
     first, second = map(row_of, rows)
     assert (first.env, first.wrong, first.held_out, first.identity.held_out) == (
@@ -231,9 +232,9 @@ def test_keys_of_a_row_are_the_declared_ones() -> None:
         "seed_moves": "order",
         "n_classes": 2,
     }
-    of_mine |= {"unlearnable": {"a: owl": 0.5}}
+    of_mine |= {"unlearnable": {"a: owl": 0.5}, "adaptation": "tent"}
     counts = dict.fromkeys(LATER_COUNTS, 3.0)
     mine = replace(row(0), identity=replace(IDENTITY, **of_mine), **counts)
     assert json.loads(mine.to_json()).keys() == declared
-    unsaid = {"user_code", "seed_moves", "n_classes", "unlearnable", *LATER_COUNTS}
+    unsaid = {"user_code", "seed_moves", "n_classes", "unlearnable", "adaptation", *LATER_COUNTS}
     assert json.loads(row(0).to_json()).keys() == declared - unsaid, "as in most runs"

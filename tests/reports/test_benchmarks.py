@@ -18,19 +18,19 @@ from dgbench.reports.measuring.benchmark_certainty import (
     benchmark_interval_table,
     benchmark_rank_table,
 )
-from dgbench.reports.measuring.benchmark_choices import (
+from dgbench.reports.measuring.benchmarks import Benchmark, benchmark_of_one
+from dgbench.reports.measuring.benchmarks import benchmarks as benchmarks_of
+from dgbench.reports.measuring.beside_paper import benchmark_published_tables
+from dgbench.reports.measuring.choices import (
     benchmark_hit_table,
     benchmark_selection_table,
     correct_selections,
 )
-from dgbench.reports.measuring.benchmark_correlations import (
+from dgbench.reports.measuring.correlations import (
     benchmark_correlation_table,
     benchmark_seed_table,
     overview_table,
 )
-from dgbench.reports.measuring.benchmarks import Benchmark, benchmark_of_one
-from dgbench.reports.measuring.benchmarks import benchmarks as benchmarks_of
-from dgbench.reports.measuring.beside_paper import benchmark_published_tables
 from dgbench.reports.measuring.figures import (
     asymptotic_figure,
     baseline_figures,

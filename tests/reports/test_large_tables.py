@@ -10,13 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dgbench.analysis.accuracy import ranks
 from dgbench.analysis.expected import expected
 from dgbench.analysis.selection import Last
 from dgbench.plan.measures import choose
 from dgbench.reports.document import Document
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.measuring.report import MeasuresReport
-from dgbench.reports.render.formats import csv_files, latex_files, markdown_files, render_html
+from dgbench.reports.ranking.report import LeaderboardReport
+from dgbench.reports.render.drawing import MOST_DRAWN
+from dgbench.reports.render.formats import csv_files, markdown_files, render_html
+from dgbench.reports.render.latex import latex_files
 from dgbench.reports.tables import MOST_ON_PAGE, Table
 
 
@@ -90,3 +94,39 @@ def test_expected_errors_of_one_pivot_are_those_of_each_algorithm(lacking: bool)
         matrix = seeds.pivot(index="seed", columns="environment", values="accuracy")
         value = expected(1 - matrix.to_numpy() / 100, choose().named("worst_gap")).value
         assert lines.loc[str(name), "of mean errors"] == pytest.approx(value)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_leaderboard_draws_the_first_algorithms_and_counts_the_others(seeds: int) -> None:
+    count = MOST_DRAWN + 5
+    document = LeaderboardReport()(read_table(many(count, seeds, 2)), Last())
+    (section,) = document.sections
+    table = section.tables[0]
+    (figure,) = section.figures
+    drawn = [name for name in table.frame["algorithm"] if f">{name}<" in figure.svg]
+    assert drawn == list(table.frame["algorithm"][:MOST_DRAWN])
+    assert "Not drawn: 5 others, of lower averages" in figure.caption
+    assert "no figure of ranks" in dict(section.facts)
+    (text,) = (text for name, text in csv_files(document).items() if name == f"{table.name}.csv")
+    assert text.count("\n") == count + 1
+
+
+@pytest.mark.thorough
+def test_as_many_as_a_figure_has_room_for_are_all_drawn() -> None:
+    document = LeaderboardReport()(read_table(many(MOST_DRAWN, 2, 2)), Last())
+    (section,) = document.sections
+    assert all("Not drawn" not in figure.caption for figure in section.figures)
+    assert "no figure of ranks" not in dict(section.facts)
+    for figure in section.figures:
+        assert all(f"net{number:03d}" in figure.svg for number in range(MOST_DRAWN))
+
+
+def test_ranks_of_many_are_those_of_each_against_all() -> None:
+    dice = np.random.default_rng(1)
+    values = {f"net{number}": float(dice.integers(0, 40)) / 40 for number in range(200)}
+    values |= {"rounded up": 0.3 + 5e-10, "rounded down": 0.3 - 5e-10}
+    levels = list(values.values())
+    expected_ranks = {
+        name: 1 + sum(other > value + 1e-9 for other in levels) for name, value in values.items()
+    }
+    assert ranks(values) == expected_ranks

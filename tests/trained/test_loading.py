@@ -45,6 +45,8 @@ VARIANTS = [
     SWAD,
     BETA,
     ("trainer.precision=64-true",),
+    ("tuning=lora", "hparams.lr=0.1"),
+    ("tuning=lora", "hparams.lr=0.1", *SWAD),
     *((f"algorithm={name}",) for name in METHODS),
 ]
 

@@ -13,8 +13,8 @@ import torch
 import dgbench
 from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DataError
-from dgbench.trained.evaluation import Adapted
 from dgbench.trained.foreign import Foreign, foreign
+from dgbench.trained.matched import Matched
 from dgbench.trained.predictor import vector_batches
 from tests.complaints import refused
 from tests.studies import make_study, train_study
@@ -80,7 +80,7 @@ def test_batches_of_vectors() -> None:
 )
 def test_another_kind_of_dataset(own: Preprocessing, given: Preprocessing, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Adapted(Foreign(lambda x: x, ["cat"], own), ["cat"], given)
+        Matched(Foreign(lambda x: x, ["cat"], own), ["cat"], given)
 
 
 def test_networks_of_timm_see_pictures() -> None:

@@ -28,6 +28,7 @@ class ANDMask(Algorithm):
 
     choices: ClassVar[Choices] = {"forward": ("separate", "together")}
     why_not_sharp = "it masks the gradients of the environments"
+    why_not_low_rank = "it masks the gradients of single weights, and low-rank parts have others"
 
     def objective(self, s: Step) -> Outcome:
         together = self.values["forward"] == "together"

@@ -45,6 +45,7 @@ class MLDG(Algorithm):
     static = frozenset({"n_meta_test"})
     choices: ClassVar[Choices] = {"mldg_episodes": ("split", "pairs")}
     why_not_sharp = "it looks one step ahead and adds up gradients itself"
+    why_not_low_rank = "it looks one step of the weights ahead and gives gradients itself"
 
     @classmethod
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:

@@ -36,6 +36,7 @@ class SANDMask(Algorithm):
     """
 
     why_not_sharp = "it masks the gradients of the environments"
+    why_not_low_rank = "it masks the gradients of single weights, and low-rank parts have others"
 
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:

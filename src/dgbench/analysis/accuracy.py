@@ -10,6 +10,7 @@ al. 2022 (OoD-Bench) for the ranking score; Yu et al. 2024, section 2.2 and Tabl
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -163,9 +164,11 @@ def ranks(values: Mapping[str, float]) -> dict[str, int]:
         MeasureError: a NaN.
     """
     _check(values)
+    ordered = sorted(values.values())
     places = {}
     for name, value in values.items():
-        places[name] = 1 + sum(other > value + _ROUNDING for other in values.values())
+        not_better = bisect_right(ordered, value + _ROUNDING)
+        places[name] = 1 + len(ordered) - not_better
     return places
 
 

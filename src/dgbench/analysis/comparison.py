@@ -176,7 +176,9 @@ def _compared(table: Floats, level: float) -> _Comparisons:
     residuals = np.where(present, differences - mean[..., None], 0.0)
     freedom = np.maximum(seeds - 1, 1)
     error = np.sqrt((residuals**2).sum(axis=2) / freedom / np.maximum(seeds, 1))
-    quantile = t.isf(error_of_each(len(table), 1 - level), freedom)
+    # one for each number of seeds: of a thousand algorithms there are a million pairs
+    of_freedom = t.isf(error_of_each(len(table), 1 - level), np.arange(1, freedom.max() + 1))
+    quantile = of_freedom[freedom - 1]
     rounding = _ROUNDING * float(np.nanmax(np.abs(table)))
     margin = np.where(seeds > 1, quantile * error + rounding, np.inf)
     return _Comparisons(seeds, mean, margin)
@@ -235,6 +237,7 @@ def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = Non
         means = np.nanmean(table, axis=1)
         leader = int(np.nanargmin(np.where(with_most_seeds(table), means, np.nan)))
     two_sided = 1 - 2 * error_of_each(len(table), 1 - level)
+    beaten = compared.beaten
     rivals = []
     for position in range(len(table)):
         if position == leader:
@@ -245,9 +248,8 @@ def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = Non
         interval = None
         if seeds > 1:
             interval = Interval(estimate, estimate - margin, estimate + margin, two_sided)
-        beaten = bool(compared.beaten[position, leader])
-        rivals.append(Rival(position, seeds, interval, beaten))
-    not_best = tuple(np.flatnonzero(compared.beaten.any(axis=1)).tolist())
+        rivals.append(Rival(position, seeds, interval, bool(beaten[position, leader])))
+    not_best = tuple(np.flatnonzero(beaten.any(axis=1)).tolist())
     seeds = int((~np.isnan(table[leader])).sum())
     return Standing(leader, seeds, tuple(rivals), not_best)
 

@@ -60,10 +60,19 @@ class Resamples:
 
     def difference(self, first: str, second: str) -> Interval:
         """Subtract the second algorithm's mean from the first's, over the same resamples."""
-        a = self.names.index(first)
-        b = self.names.index(second)
-        estimate = float(self.estimate[a] - self.estimate[b])
-        return interval_of(estimate, self.draws[:, a] - self.draws[:, b], self.level)
+        return self.differences(first, [second])[second]
+
+    def differences(self, first: str, others: Sequence[str]) -> dict[str, Interval]:
+        """Map each of the other algorithms -> :meth:`difference` of the first one and it."""
+        place = self.names.index(first)
+        columns = [self.names.index(other) for other in others]
+        estimates = self.estimate[place] - self.estimate[columns]
+        drawn = self.draws[:, [place]] - self.draws[:, columns]
+        tail = (1 - self.level) / 2
+        low, high = np.quantile(drawn, [tail, (1 + self.level) / 2], axis=0)
+        ends = zip(estimates.tolist(), low.tolist(), high.tolist(), strict=True)
+        intervals = [Interval(*numbers, self.level) for numbers in ends]
+        return dict(zip(others, intervals, strict=True))
 
     def ranks(self) -> dict[str, Interval]:
         """Rank every algorithm, 1 is the lowest mean, ties share their mean rank.

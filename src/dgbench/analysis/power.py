@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dgbench.analysis.comparison import error_of_each
 from dgbench.analysis.distributions import (
@@ -82,6 +82,29 @@ def pairs(values: ArrayLike) -> list[PairedDifferences]:
             first, second, differences = second, first, -differences
         comparisons.append(PairedDifferences(first, second, differences))
     return comparisons
+
+
+def pair_deviations(values: ArrayLike) -> tuple[Floats, NDArray[np.int64]]:
+    """Compute the deviation of every two algorithms, in the order of :func:`pairs`.
+
+    Args:
+        values: as of :func:`pairs`.
+
+    Returns:
+        (P,) sample standard deviations of their differences over the seeds that both have, and
+        (P,) how many seeds that are.
+    """
+    table = np.asarray(values, dtype=float)
+    deviations = [np.empty(0)]
+    counts = [np.empty(0, dtype=np.int64)]
+    algorithms, seeds = table.shape
+    for first in range(algorithms if seeds > 1 else 0):
+        differences = table[first + 1 :] - table[first]
+        shared = (~np.isnan(differences)).sum(axis=1)
+        judged = shared > 1
+        deviations.append(np.nanstd(differences[judged], axis=1, ddof=1))
+        counts.append(shared[judged])
+    return np.concatenate(deviations), np.concatenate(counts)
 
 
 def floor_of_lead(differences: ArrayLike, seeds: int, level: float = 0.95) -> float:

@@ -45,6 +45,9 @@ Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
 
+EACH = "each"  #: methods of adaptation have lines of their own
+CHOSEN = "chosen"  #: one of them, or none, is chosen
+
 
 @dataclass(frozen=True)
 class RunKey:
@@ -57,6 +60,19 @@ class RunKey:
     draw: int = 0  #: number of the hyperparameter draw
     #: draws are chosen within a protocol, while runs judge one another across them
     protocol: str = ""
+    #: how it adapts to test images, in words; empty if it does not
+    adaptation: str = ""
+
+    @property
+    def candidate(self) -> tuple[int, str]:
+        """Draw and adaptation, by which runs of one search differ."""
+        return self.draw, self.adaptation
+
+    @property
+    def candidate_text(self) -> str:
+        """Name it: ``draw 3``, ``draw 0 with adaptation=tent, lr=0.001``."""
+        draw = f"draw {self.draw}"
+        return f"{draw} with {self.adaptation}" if self.adaptation else draw
 
 
 @dataclass(frozen=True)
@@ -227,8 +243,14 @@ def first_best(accuracies: Scores, runs: int) -> tuple[Ints, Floats]:
     return steps, best
 
 
+@dataclass(frozen=True, kw_only=True)
 class Selection:
     """Chooses a step of each run, and tells its validation accuracy.
+
+    Args:
+        adaptation: what a model may do with the images that it is tested on: ``each`` keeps its
+            methods apart and chooses their hyperparameters, ``chosen`` chooses the method as well,
+            or none.
 
     Attributes:
         name: in ``conf/selection``.
@@ -245,6 +267,19 @@ class Selection:
     one_search: ClassVar[bool] = False
     chooses_draws: ClassVar[bool] = True
     needs_other_runs: ClassVar[bool] = False
+
+    adaptation: str = EACH
+
+    def __post_init__(self) -> None:
+        if self.adaptation not in (EACH, CHOSEN):
+            raise ConfigError(
+                f"selection.adaptation={self.adaptation} is unknown; choose {EACH} or {CHOSEN}"
+            )
+        if self.adaptation == CHOSEN and not self.chooses_draws:
+            raise ConfigError(
+                f"selection.adaptation={CHOSEN} needs an accuracy to choose by, which "
+                f"selection={self.name} does not look at; choose selection=train_val"
+            )
 
     @property
     def title(self) -> str:
@@ -280,6 +315,7 @@ class OfEnvironments(Selection):
     criterion: str = field(default=AVERAGE, kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.criterion not in CRITERIA:
             raise ConfigError(
                 f"selection.criterion={self.criterion} is unknown; choose {', '.join(CRITERIA)}"
@@ -325,9 +361,12 @@ def describe(selection: Selection) -> str:
 
     One that looks at test environments is marked as an oracle here, once.
     """
+    title = selection.title
+    if selection.adaptation == CHOSEN:
+        title += ", of the adaptation as well"
     if selection.uses_test_environments:
-        return f"ORACLE SELECTION: {selection.title}"
-    return f"selection: {selection.title}"
+        return f"ORACLE SELECTION: {title}"
+    return f"selection: {title}"
 
 
 @dataclass(frozen=True)
@@ -569,7 +608,7 @@ def _judges(records: Records) -> Ints:
 
 
 def _place(key: RunKey, held_out: frozenset[str]) -> tuple[object, ...]:
-    return key.group, held_out, key.seed, key.draw
+    return key.group, held_out, key.seed, key.candidate
 
 
 def _absent(records: Records, judges: Ints, chosen: Ints) -> dict[int, str]:
@@ -608,11 +647,13 @@ class UncountedRuns:
 def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection) -> UncountedRuns:
     """Choose the draw with the best validation accuracy in each search and seed.
 
-    A search is a group, a protocol and held-out environments.
+    A search is a group, a protocol and held-out environments. Beside draws it has what its models
+    adapt by.
 
     Ties go to the largest draw (DomainBed sorts ascending and reverses), NaN is lowest. With
     ``one_search`` the draw chosen with the smallest seed that ran several counts for all seeds, and
-    ties go to the smallest draw. Runs without a step do not take part.
+    ties go to the smallest draw; then to a model that does not adapt, and to the first adaptation
+    in the alphabet. Runs without a step do not take part.
     """
     searches: dict[Search, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for run, key in enumerate(keys):
@@ -620,22 +661,24 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
             searches[key.group, key.protocol, key.held_out][key.seed].append(run)
     uncounted = UncountedRuns()
     for seeds in searches.values():
-        kept_draw: int | None = None
+        first_choice: RunKey | None = None
         # the smallest seed that ran several draws comes first
         for seed in sorted(seeds, key=lambda seed: (len(seeds[seed]) < 2, seed)):
             runs = seeds[seed]
-            if kept_draw is not None:
-                losers = [run for run in runs if keys[run].draw != kept_draw]
-                reason = f"draw {kept_draw} was chosen with another seed"
+            if first_choice is not None:
+                losers = [run for run in runs if keys[run].candidate != first_choice.candidate]
+                reason = f"{first_choice.candidate_text} was chosen with another seed"
                 uncounted.lost.update(dict.fromkeys(losers, reason))
             elif len(runs) > 1 and not all(choices.judged[run] for run in runs):
                 reason = f"selection={selection.name} cannot choose among {len(runs)} draws here"
                 uncounted.stuck.update(dict.fromkeys(runs, reason))
             elif len(runs) > 1:
-                winner = max(runs, key=lambda run: _worth(run, keys, choices, selection))
-                kept_draw = keys[winner].draw if selection.one_search else None
+                # of equals the first in the alphabet, and before all what does not adapt
+                in_order = sorted(runs, key=lambda run: keys[run].adaptation)
+                winner = max(in_order, key=lambda run: _worth(run, keys, choices, selection))
+                first_choice = keys[winner] if selection.one_search else None
                 losers = [run for run in runs if run != winner]
-                reason = f"draw {keys[winner].draw} was chosen"
+                reason = f"{keys[winner].candidate_text} was chosen"
                 uncounted.lost.update(dict.fromkeys(losers, reason))
     return uncounted
 

@@ -17,11 +17,16 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
+from torch import Tensor
 
 from dgbench.callbacks.recorder import Recorder
 from dgbench.interruption import STOPS, name_of
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_sealed
+
+
+def _all_weights(_: int, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    return {"state_dict": weights}
 
 
 @dataclass(eq=False, repr=False)
@@ -44,6 +49,8 @@ class Checkpointer(pl.Callback):
     recorder: Recorder  #: knows which runs improved
     #: ``checkpoint_seconds`` is the least time between two, 0 for every opportunity
     settings: TrainerSettings
+    #: what is written of the weights of a run, given its number and them
+    content: Callable[[int, Mapping[str, Tensor]], Mapping[str, Any]] = _all_weights
     saved: int = field(default=0, init=False)  #: step of the last checkpoint
     seconds_written: float = field(default=0.0, init=False)  #: what all checkpoints have taken
     _written: float = field(default_factory=time.monotonic, init=False)
@@ -83,7 +90,7 @@ class Checkpointer(pl.Callback):
             if self.best[i] is not None:
                 self._pending[i] = {
                     "step": pl_module.steps_done,
-                    "state_dict": pl_module.weights(i),
+                    **self.content(i, pl_module.weights(i)),
                 }
         if trainer.state.fn != TrainerFn.FITTING:  # an evaluation after training, the last word
             self._write_best()

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from hydra.version import VersionBase
@@ -29,7 +31,7 @@ from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import Command
 from dgbench.plan.unread import UNREAD_IN_PYTHON, key_of, refuse_unread, replaced
 from dgbench.records.status import is_done, read_status
-from dgbench.reports.results import EVALUATION, results
+from dgbench.reports.frames import EVALUATION, results
 from dgbench.validation import Place, Words, checked
 
 log = logging.getLogger("dgbench")
@@ -135,8 +137,47 @@ def composed(words: Sequence[str]) -> dict[str, Any]:
         return {key: OmegaConf.to_container(config[key], resolve=True) for key in groups}
 
 
+def composed_adaptations(
+    words: Sequence[str], searched: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Compose what ``dgbench evaluate`` does to models, once for each value of the lists typed.
+
+    Args:
+        words: overrides of ``adaptation``; a list that is one value is written ``[[a,b]]``.
+        searched: override of ``hydra.searchpath``, of a folder of the user's own.
+
+    Returns:
+        Plain values of the keys of ``adaptation``.
+
+    Raises:
+        ConfigError: an override that is unknown or cannot be read.
+    """
+    with _own_hydra(words, "evaluate"):
+        choices = [_one_by_one(word) for word in words]
+        composed_keys = []
+        for chosen in product(*choices):
+            config = compose("evaluate", [*searched, *chosen])
+            keys: Any = OmegaConf.to_container(config.adaptation, resolve=True)
+            composed_keys.append(keys)
+        return composed_keys
+
+
+def _one_by_one(word: str) -> list[str]:
+    """Make an override of each value of a list, in order; any other override stays alone."""
+    key, _, value = word.partition("=")
+    if not value.startswith("["):
+        return [word]
+    elements = value.removeprefix("[").removesuffix("]")
+    if not elements.strip():
+        raise ConfigError(f"{word} names no value; give one, or leave it out")
+    listed = OverridesParser.create().parse_override(f"{key}={elements}")
+    if not listed.is_sweep_override():
+        return [f"{key}={elements}"]
+    return [f"{key}={element}" for element in listed.sweep_string_iterator()]
+
+
 @contextmanager
-def _own_hydra(words: Sequence[str]) -> Iterator[None]:
+def _own_hydra(words: Sequence[str], name: str = "train") -> Iterator[None]:
     """Set up Hydra as in a fresh process, to compose from ``conf/``, and restore it later.
 
     This works inside a Hydra application as well.
@@ -148,10 +189,10 @@ def _own_hydra(words: Sequence[str]) -> Iterator[None]:
         kind: Singleton._instances.pop(kind) for kind in _OF_HYDRA if kind in Singleton._instances
     }
     try:
-        with initialize_config_dir(str(CONF), job_name="train", version_base="1.3"):
+        with initialize_config_dir(str(CONF), job_name=name, version_base="1.3"):
             yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, "train", words)) from error
+        raise ConfigError(explain(error, name, words)) from error
     finally:
         for kind in _OF_HYDRA:
             Singleton._instances.pop(kind, None)

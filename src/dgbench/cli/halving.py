@@ -15,7 +15,7 @@ import pandas as pd
 
 from dgbench.analysis.selection import COUNTED_BY, RunKey, records_of
 from dgbench.callbacks.progress import StudyProgress
-from dgbench.cli.outcome import Search, rows_of
+from dgbench.cli.outcome import Search, rows_of, runs_of
 from dgbench.errors import ConfigError
 from dgbench.plan.search import Halving
 from dgbench.records.status import STOPPED, is_settled, read_status, write_status
@@ -75,7 +75,7 @@ def survivors(
     Raises:
         ConfigError: the selection has nothing to rank by.
     """
-    waiting = [run for study in studies for run in study.runs if not _came_to(run, end)]
+    waiting = [run for run in runs_of(studies) if not _came_to(run, end)]
     if waiting:
         text = str(read_status(waiting[0].folder)) or "not started"
         log.warning(
@@ -143,7 +143,7 @@ def _accuracies(draws: Sequence[ReadyStudy], scheme: Halving, end: int) -> dict[
         end: last step whose rows count; a draw that is further already has more.
     """
     names = ("step", "env", "subset", "env_held_out", "seen", "wrong", *COUNTED_BY.values())
-    runs = [run for study in draws for run in study.runs]
+    runs = runs_of(draws)
     numbers = {run.hash: number for number, run in enumerate(runs)}
     keys = [
         RunKey(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgbench.cli.entry import option_lines, plain_command, sign_of_life
+from dgbench.cli.entry import import_from_beside, option_lines, plain_command, sign_of_life
+from dgbench.configuration import config_options
 from dgbench.errors import ConfigError
 from dgbench.plan.names import in_our_names
-from dgbench.plan.overrides import open_keys
+from dgbench.plan.overrides import list_override, open_keys
 from dgbench.plan.unread import key_of, longest, replaced
 from dgbench.validation import NUMBER_TEXT, shown
 
@@ -56,6 +58,10 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
         "environments)"
     ),
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
+    "seed_moves": (
+        "stream gives the rows of runs of seed 0 the seeds of adaptation.stream_seed=[0,1,2], as "
+        "repetitions (default: all)"
+    ),
     "features": (
         "of how many images of each environment the features are kept, for "
         "report=features (default: 0)"
@@ -66,14 +72,17 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
     "trust": TRUST,
     "output": "folder that receives the rows (default: outputs)",
 }
+SEARCH_PATH = "searchpath"  #: key of hydra: a user's own folder of configuration
 #: group -> its keys that say how something is evaluated, None for all; everything else says how
 #: something is trained
 USED: Mapping[str, Sequence[str] | None] = {
     "dataset": None,
     "corruptions": None,
     "protocol": None,
+    "adaptation": None,
     "trainer": ("device", "eval_batch_size", "eval_subsets", "precision"),
     "paths": ("data_dir", "cache_dir"),
+    "hydra": (SEARCH_PATH,),
 }
 #: keys of the dataset that say how it is trained on, or fetched
 UNREAD_OF_DATASETS = (
@@ -106,6 +115,10 @@ EXAMPLES = (
         "model=sweep/0a1b/model.pkl dataset=pacs dataset.root=PACS",
         "what a training of DomainBed saved",
     ),
+    (
+        "model=outputs/STUDY adaptation=tent 'adaptation.lr=[0.0001,0.001]'",
+        "runs that adapt to the images they are tested on, with each learning rate",
+    ),
     ("model=my_module:predict name=mine dataset=pacs dataset.root=PACS", "a function of yours"),
 )
 
@@ -116,7 +129,8 @@ def _evaluate(words: Sequence[str]) -> None:
 
     for line in replaced(words):
         sign_of_life(f"note: {line}")
-    options, overrides = split(words)
+    import_from_beside(words)
+    options, overrides = split(_with_own_folder(words))
     if not options.get("model"):
         raise ConfigError(
             "model= is missing; name a run's folder, a file or a model, see dgbench evaluate --help"
@@ -129,19 +143,39 @@ def _evaluate(words: Sequence[str]) -> None:
     if options.get("averaging") == WISE_FT:
         from dgbench.cli.mixtures import mixture_tables
 
-        mixed = [row for run in result.folders for row in read_rows(run / ROW_FILE)[0]]
+        mixed = []
+        for run in result.folders:
+            mixed += read_rows(run / ROW_FILE)[0]
         print("\n".join(mixture_tables(mixed)))
         print(f"rows: {len(result.folders)} folders in {result.folders[0].parents[1]}")
         return
-    for study in dict.fromkeys(folder.parent for folder in result.folders):
-        rows = [
-            row
-            for run in result.folders
-            if run.parent == study
-            for row in read_rows(run / ROW_FILE)[0]
-        ]
+    rows_of: dict[Path, list[dict[str, Any]]] = defaultdict(list)
+    for run in result.folders:
+        rows_of[run.parent] += read_rows(run / ROW_FILE)[0]
+    for study, rows in rows_of.items():
         print(study_table(rows, Last()))
         print(f"rows: {study}")
+
+
+def _with_own_folder(words: Sequence[str]) -> list[str]:
+    """Write ``--config-dir FOLDER`` as the override that searches that folder, too.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    option = config_options(words)
+    if not option:
+        return list(words)
+    text = option[1] if len(option) == 2 else option[0].partition("=")[2]
+    folder = Path(text).expanduser()
+    if not text or not folder.is_dir():
+        raise ConfigError(
+            f"{option[0].partition('=')[0]} {text or 'without a value'} names no folder; give the "
+            "folder that holds adaptation/NAME.yaml"
+        )
+    others = [word for word in words if word not in option]
+    place = f"file://{folder.resolve()}"
+    return [*others, list_override(f"hydra.{SEARCH_PATH}", [place])]
 
 
 def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -154,7 +188,7 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     overrides = []
     for word in words:
         key, equals, value = word.partition("=")
-        top, *inner = re.split(r"[.@]", key.lstrip("+~"), maxsplit=1)
+        top, *inner = _parts(word)
         if not equals or word.startswith("-"):
             raise ConfigError(f"{word} is no KEY=VALUE; see dgbench evaluate --help")
         if key in EVALUATE_OPTIONS:
@@ -178,6 +212,11 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
                 f"{', '.join(EVALUATE_OPTIONS)}, and keys of {', '.join(USED)}"
             )
     return options, open_keys(in_our_names(overrides))
+
+
+def _parts(word: str) -> list[str]:
+    """Split the key of a word into its group and the rest, if there is one."""
+    return re.split(r"[.@]", word.partition("=")[0].lstrip("+~"), maxsplit=1)
 
 
 def _value(key: str, text: str) -> Any:
@@ -216,6 +255,7 @@ def evaluate(
     alphas: Sequence[float] | None = None,
     groups: str | None = None,
     ensemble: bool = False,
+    seed_moves: str = "all",
     features: int = 0,
     predictions: bool = False,
     trust: bool = False,
@@ -232,9 +272,10 @@ def evaluate(
             ``model.pkl`` of DomainBed, ``MODULE:FUNCTION`` or a name of timm; a function or module
             (n, C, H, W) -> (n, K) of images as the dataset normalizes them; what
             :func:`dgbench.load` returned; or a list of these.
-        overrides: keys of ``dataset``, ``corruptions``, ``protocol`` and ``trainer``, as typed.
+        overrides: keys of ``dataset``, ``corruptions``, ``protocol``, ``adaptation`` and
+            ``trainer``, as typed; lists of values of ``adaptation`` evaluate with each.
         name: what tables call it; a plain function needs one.
-        classes: names of the model's outputs, in their order; empty where they are the dataset's.
+        classes: names of the model's outputs, in their order; empty if they are the dataset's.
         weights: file with the tensors of a timm model.
         step: of a run, ``last`` or ``best``; None is ``last``, of runs that are averaged the best
             one that they kept.
@@ -249,6 +290,8 @@ def evaluate(
         groups: for ``dfr``, the attribute whose values make groups within classes (``feature`` is
             that of painted images); None is the environments.
         ensemble: evaluate several as one, by the mean of their logits.
+        seed_moves: ``stream`` makes the seeds of the stream, ``adaptation.stream_seed``, those of
+            the rows, which repeat runs of seed 0.
         features: images of an environment whose features are kept beside the rows, for
             ``report=features``.
         predictions: keep what is predicted for every image, for ``report=errors``.
@@ -263,11 +306,12 @@ def evaluate(
         ConfigError: an unknown override, or a model that does not fit the dataset.
         DgbenchError: what else keeps the model from being evaluated.
     """
-    from dgbench.cli.api import TrainResult, composed
-    from dgbench.reports.results import results
+    from dgbench.cli.api import TrainResult, composed, composed_adaptations
+    from dgbench.reports.frames import results
     from dgbench.trained.sources import Evaluator
 
     keys: dict[str, Any] = {
+        "seed_moves": seed_moves,
         "overrides": overrides,
         "classes": classes,
         "step": step,
@@ -281,6 +325,7 @@ def evaluate(
         weights=weights,
         name=name,
         ensemble=ensemble,
+        adaptations=[],
         features=features,
         predictions=predictions,
         trust=trust,
@@ -288,7 +333,14 @@ def evaluate(
         compose=composed,
         tell=sign_of_life,
     )
-    evaluator = evaluator.model_copy(update={"overrides": split(evaluator.overrides)[1]})
+    words = split(evaluator.overrides)[1]
+    of_adaptation = [word for word in words if _parts(word)[0] == "adaptation"]
+    searched = [word for word in words if key_of(word) == f"hydra.{SEARCH_PATH}"]
+    read = {
+        "overrides": [word for word in words if word not in of_adaptation],
+        "adaptations": composed_adaptations(of_adaptation, searched),
+    }
+    evaluator = evaluator.model_copy(update=read)
     folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})
 

@@ -163,8 +163,7 @@ class Featurizer(nn.Module):
         """
         if self.norm == "fixed":
             for module in self.modules():
-                name = type(module).__name__.lower()
-                if "norm" in name:  # torch's and timm's share no base class
+                if is_normalization(module):
                     module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
@@ -236,6 +235,11 @@ class Featurizer(nn.Module):
                 h = mix_styles(h, styles[number])
         features: Tensor = self.dropout(h)
         return features
+
+
+def is_normalization(module: nn.Module) -> bool:
+    """Return whether a layer normalizes; torch's and timm's share no base class, but a name."""
+    return "norm" in type(module).__name__.lower()
 
 
 class FirstStages(nn.Module):

@@ -108,6 +108,9 @@ class Algorithm:
         why_not_sharp: why it cannot be trained sharpness-aware (``conf/sharpness``): its update is
             no gradient of one loss, because it makes gradients itself or its networks follow
             different losses in one update; "" if it can.
+        why_not_low_rank: why it would be another method on a network of which low-rank parts are
+            trained (``tuning=lora``), because it makes gradients of single weights itself; "" if it
+            would not.
         why_not_in_parts: why minibatches cannot be cut into parts that are evaluated on their own
             (``trainer.accumulate``, ``trainer.devices``); "" if they can, as a method of smaller
             minibatches.
@@ -142,6 +145,7 @@ class Algorithm:
     why_not_cacheable: ClassVar[str] = ""
     why_not_vectors: ClassVar[str] = ""
     why_not_sharp: ClassVar[str] = ""
+    why_not_low_rank: ClassVar[str] = ""
     why_not_in_parts: ClassVar[str] = ""
     extra_channels: ClassVar[int] = 0
     reset_adam_at: ClassVar[str | tuple[str, ...] | None] = None

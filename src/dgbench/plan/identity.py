@@ -173,8 +173,9 @@ def study_spec(
 
 
 def folder_name(spec: StudySpec, dataset: str) -> str:
-    """Name a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1``
-    in a search.
+    """Name a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``.
+
+    In a search it ends in ``s0-draw3-trial1`` before the hash.
     """
     init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
     # named where it is another
@@ -253,8 +254,9 @@ def _head(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dataset(dataset: Mapping[str, Any], info: DatasetInfo) -> dict[str, Any]:
-    """Build the part of the dataset: its facts, and the options that decide pixels or subsets;
-    facts replace options.
+    """Build the part of the dataset: its facts, and the options that decide pixels or subsets.
+
+    Facts replace options.
 
     The hash ``content`` says which images there are: some are only found to be broken when they are
     decoded.

@@ -45,12 +45,20 @@ def _check_tuning(tuning: Mapping[str, Any], steps: int) -> None:
     name = tuning["name"]
     frozen = tuning.get("freeze_stages", 0)
     head_steps = tuning.get("head_steps", 0)
-    if frozen == "all":
+    trains = tuning.get("trains", "everything")
+    if trains != "everything":
+        true = trains
+    elif frozen == "all":
         true = "lp"
     elif frozen:
         true = f"freeze{frozen}"
     else:
         true = "lp_ft" if head_steps else "ft"
+    if trains != "everything" and frozen:
+        raise ConfigError(
+            f"tuning.freeze_stages={frozen} cannot go with tuning.trains={trains}, which freezes "
+            "the rest of every stage; leave one of the two out"
+        )
     if name != true and re.fullmatch(r"ft|lp|lp_ft|freeze\d+", name):
         raise ConfigError(
             f"tuning.name={name} is not what tuning.freeze_stages={frozen} with "

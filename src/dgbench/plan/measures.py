@@ -149,7 +149,10 @@ def measures_there() -> dict[str, Measure]:
         ConfigError: a file of the user's names no measure, or has the name of one of dgbench.
     """
     there = dict(_of_dgbench())
-    for file in (file for folder in _own_folders() for file in sorted(folder.glob("*.yaml"))):
+    files: list[Path] = []
+    for folder in _own_folders():
+        files += sorted(folder.glob("*.yaml"))
+    for file in files:
         if file.stem in there:
             raise ConfigError(f"{file} has the name of another measure; give it a name of its own")
         there[file.stem] = read_measure(file)

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from annotated_types import Predicate
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from omegaconf import OmegaConf
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dgbench.errors import ConfigError
 from dgbench.records.predictions import need_pyarrow
@@ -56,6 +57,12 @@ Norm = Annotated[
 Patterns = Annotated[
     list[NonBlank], Refusal("is no list of patterns", 'give one, e.g. ["fc.*"], or []')
 ]
+
+
+def _plain_list(value: Any) -> Any:
+    """Convert OmegaConf's sequence, in which Hydra hands over a list; return else as it is."""
+    return list(value) if OmegaConf.is_list(value) else value
+
 
 _ONE_OR_NULL = Refusal("is not an integer >= 1", "give one, or null")
 
@@ -206,6 +213,16 @@ class TuningSettings(Checked):
     key = "tuning"
 
     name: FileName = "ft"
+    trains: Annotated[
+        Literal["everything", "lora", "bias", "norm"],
+        Refusal("is unknown", "choose everything, lora, bias or norm"),
+    ] = "everything"
+    rank: Annotated[AtLeast1, Refusal("is not an integer >= 1", "give one, e.g. 8")] = 8
+    alpha: Annotated[Positive, Refusal("is not a number > 0", "give one, e.g. the rank")] = 8.0
+    targets: Annotated[
+        Annotated[list[NonBlank], Field(min_length=1), BeforeValidator(_plain_list)] | None,
+        Refusal("is no list of names", 'give one, e.g. ["*attn.qkv"], or null'),
+    ] = None
     freeze_stages: Annotated[
         AtLeast0 | Literal["all"], Refusal("is no number of stages", "give 1, 2, ... or all")
     ] = 0
@@ -362,8 +379,9 @@ class Init(Named):
 
 
 class Hparams(Open):
-    """Keys of ``conf/hparams`` that say how hyperparameters are drawn; every other one is a
-    hyperparameter.
+    """Keys of ``conf/hparams`` that say how hyperparameters are drawn.
+
+    Every other one is a hyperparameter.
     """
 
     space: Name = "domainbed"

@@ -65,8 +65,9 @@ def parse_columns(content: bytes) -> RowColumns | None:
 
 
 def _columns(lines: Sequence[bytes]) -> dict[str, Column] | None:
-    """Decode what lines with the beginning of the first one say after it; None if they differ in
-    their beginnings or keys.
+    """Decode what lines with the beginning of the first one say after it.
+
+    Returns None if they differ in their beginnings or keys.
     """
     cut = lines[0].rfind(CUT)
     beginning = lines[0][: cut + len(CUT)]

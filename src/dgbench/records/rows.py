@@ -25,6 +25,7 @@ PLAN_FILE = "planned.json"  #: in a job's folder: the run folders that it means 
 FEATURE_FILE = "features.npz"  #: of an evaluated run: features of some images
 #: backbone, initial weights and tuning of a model that dgbench did not train
 EVALUATED = "evaluated"
+NOT_ADAPTED = "none"  #: adaptation of a model that is tested as it was trained
 IDENTITY_FILE = "identity.json"  #: of what code, packages, machine and data a run is made
 
 SUBSETS = ("train", "val", "test")
@@ -76,7 +77,8 @@ class RunIdentity:
     init: Annotated[str, Role.NETWORK] = "random"  #: initial weights of the featurizer
     #: what the classifier starts from: ``random``, ``zero`` or ``zero_shot``
     head: Annotated[str, Role.NETWORK] = "random"
-    #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
+    #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages, ``lora``,
+    #: ``bias`` and ``norm`` with few trained parameters
     tuning: Annotated[str, Role.NETWORK] = "ft"
     #: of all networks together; None in rows older than the key
     n_parameters: Annotated[int | None, Role.FACT] = None
@@ -85,7 +87,7 @@ class RunIdentity:
     #: K of the dataset; None in rows older than the key
     n_classes: Annotated[int | None, Role.FACT] = None
     #: which random numbers the seed decides: ``all``, ``order``, ``weights``, ``inputs``,
-    #: ``nothing``
+    #: ``nothing``; ``stream``: the order of the images that a model adapts to
     seed_moves: Annotated[str, Role.NETWORK] = "all"
     protocol: Annotated[str, Role.PROTOCOL]  #: name of the protocol, e.g. ``loo``
     fold: Annotated[str, Role.FOLD]  #: ``0``, ``1``, ... or ``full``
@@ -97,6 +99,8 @@ class RunIdentity:
     seed: Annotated[int, Role.SEED]
     #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
     averaging: Annotated[str, Role.TRAINING] = "none"
+    #: what adapts the model to unlabeled test images, ``none``, ``bn``, ``tent``, ...
+    adaptation: Annotated[str, Role.TRAINING] = NOT_ADAPTED
     #: whether environments besides the given ones exist, as the ideal measure needs
     beyond: Annotated[bool, Role.FACT] = True
     #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
@@ -150,7 +154,7 @@ class Row:
     def to_json(self) -> str:
         """Format the row as one line, identity included, without the line end."""
         flat = asdict(self.identity)
-        for key in ("user_code", "seed_moves", "n_classes", "unlearnable"):
+        for key in ("user_code", "seed_moves", "n_classes", "unlearnable", "adaptation"):
             if flat[key] == DEFAULTS[key]:  # as in most runs
                 del flat[key]
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
@@ -709,6 +713,9 @@ def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
     return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
 
 
+_PLAIN_TYPES = frozenset({type(None), str, int, float, bool})
+
+
 def identity_keys(
     identities: Iterable[Mapping[str, Any]], names: Sequence[str]
 ) -> list[tuple[str, ...]]:
@@ -719,14 +726,15 @@ def identity_keys(
     """
     texts: dict[Any, str] = {}
 
-    def text(value: Any) -> str:
-        plain = value is None or isinstance(value, str | int | float)
-        key = (type(value), value) if plain else id(value)
-        if key not in texts:
-            texts[key] = json.dumps(value, sort_keys=True, default=str)
-        return texts[key]
-
     def key_of(identity: Mapping[str, Any]) -> tuple[str, ...]:
-        return tuple(text(identity.get(name)) for name in names)
+        key = []
+        for name in names:
+            value = identity.get(name)
+            place = (type(value), value) if type(value) in _PLAIN_TYPES else id(value)
+            text = texts.get(place)
+            if text is None:
+                text = texts[place] = json.dumps(value, sort_keys=True, default=str)
+            key.append(text)
+        return tuple(key)
 
     return [key_of(identity) for identity in identities]

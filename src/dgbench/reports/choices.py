@@ -45,7 +45,7 @@ class Choice:
     test: float | None  #: mean over the held-out environments
     run: str  #: hash
     folder: str
-    #: what it was chosen among, by draw: ``draw``, ``step`` and ``validation`` accuracy (None where
+    #: what it was chosen among, by draw: ``draw``, ``step`` and ``validation`` accuracy (None if
     #: it has none), ``run`` (hash), and ``why`` it does not count (empty for the one that does)
     candidates: list[dict[str, Any]]
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ from dgbench.reports.missing import (
     missing_lines,
     planned_tests,
 )
+from dgbench.reports.over_seeds import algorithms_of, by_seed
+from dgbench.reports.predictions import correlation_frame, selection_frame
 from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import BY_SEED
@@ -50,6 +53,7 @@ from dgbench.reports.reading.selected import (
     once_per_network,
     select_study,
 )
+from dgbench.reports.standing import Verdict, judge
 from dgbench.reports.unlearnable import notes_of_setting
 from dgbench.seeding import ALL
 from dgbench.validation import some_of
@@ -77,7 +81,7 @@ class Setting:
     #: its keys of :attr:`Role.SETTING`, and what the report is split by
     identity: Mapping[str, Any]
     codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
-    #: what its results must beat; None where the number of classes is not known
+    #: what its results must beat, or None if the number of classes is not known
     chance: Chance | None = field(default=None, compare=False)
     #: on classes that no model could learn
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -137,14 +141,45 @@ class Evaluation:
         """
         return account_of(self.left_out)
 
+    @cached_property
+    def correlations(self) -> pd.DataFrame:
+        """Rank correlations with the ideal of every other measure, see
+        :func:`~dgbench.reports.predictions.correlation_frame`.
+        """
+        others = [measure.name for measure in self.measures.computed if measure.name != IDEAL]
+        return correlation_frame(self.studies, others)
+
+    @cached_property
+    def selections(self) -> pd.DataFrame:
+        """Whom every measure selects, see :func:`~dgbench.reports.predictions.selection_frame`."""
+        return selection_frame(self.studies, [measure.name for measure in self.measures.computed])
+
+    @cached_property
+    def verdicts(self) -> dict[str, Verdict | None]:
+        """Name of the ideal or of a measure that ranks -> who leads this one setting by it, or None
+        if no algorithm has a value.
+        """
+        names = algorithms_of(self.studies)
+        ranking = [measure.name for measure in self.measures.ranked]
+        return {name: judge(by_seed(self.studies, name), absent=names) for name in ranking}
+
     def of(self, title: str) -> Evaluation:
-        """Restrict the evaluation to one setting, without the problems."""
-        return Evaluation(
-            tuple(setting for setting in self.settings if setting.title == title),
-            _of_setting(self.studies, title),
-            _of_setting(self.errors, title),
-            measures=self.measures,
-        )
+        """Restrict the evaluation to one setting, without the problems.
+
+        It is the same object each time, so that what is computed of it is computed once.
+        """
+        if title not in self._of_settings:
+            self._of_settings[title] = Evaluation(
+                tuple(setting for setting in self.settings if setting.title == title),
+                _of_setting(self.studies, title),
+                _of_setting(self.errors, title),
+                measures=self.measures,
+            )
+        return self._of_settings[title]
+
+    @cached_property
+    def _of_settings(self) -> dict[str, Evaluation]:
+        return {}
 
     def repetitions(self, setting: Setting) -> dict[str, pd.DataFrame]:
         """Map ``seed_moves`` -> studies of the settings that repeat one, see :func:`repeats`."""
@@ -316,16 +351,11 @@ class _ErrorLines:
     def add(self, study: Study, setting: Setting) -> None:
         """Append the lines of a study."""
         planned = tested_by_fold(setting.identity)
-        any_fold = {env for tests in planned or [setting.given] for env in tests}
-        held_out = [env for env in setting.given if env in any_fold]
+        in_a_fold = set(chain.from_iterable(planned or [setting.given]))
+        held_out = [env for env in setting.given if env in in_a_fold]
         for env in held_out:
-            reasons = (
-                reason
-                for fold, reason in study.missing.items()
-                if env in planned_tests(fold, planned)
-            )
             self._errors.append(study.held_out.get(env, math.nan))
-            self._reasons.append(None if env in study.held_out else next(reasons, None))
+            self._reasons.append(_why_missing(study, env, planned))
         self._errors.extend(study.everywhere.values())
         self._reasons += [None] * len(study.everywhere)
         self._environments += [*held_out, *study.everywhere]
@@ -622,6 +652,16 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
             f"{ADVICE.replace('...', ','.join(sorted(folders)))}"
         )
     return tuple(folders)
+
+
+def _why_missing(study: Study, env: str, planned: Sequence[Sequence[str]] | None) -> str | None:
+    """Return why an environment that some fold tests has no error, or None if it has one."""
+    if env in study.held_out:
+        return None
+    for fold, reason in study.missing.items():
+        if env in planned_tests(fold, planned):
+            return reason
+    return None
 
 
 def _missing_folds(study: Study) -> list[MissingFolds]:

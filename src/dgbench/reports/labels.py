@@ -11,12 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dgbench.plan.names import letters_of, our_name
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.rows import NOT_ADAPTED, Role, identity_key, keys
 from dgbench.records.spec import HASH_DIGITS, digest
 from dgbench.reports.importers import UNKNOWN, is_from_table
 from dgbench.seeding import ALL
 
 SHARPNESS = "sharpness.name"  #: key of a row's hyperparameters
+OF_ADAPTATION = "adaptation."  #: beginning of keys of a row's hyperparameters
 #: keys of a row's hyperparameters that change nothing but rounding
 ROUNDED = ("trainer.precision", "trainer.matmul")
 _FOLLOW_FROM_OTHERS = ("folds", "given")  # keys that are named last, as the others mostly tell them
@@ -25,13 +26,35 @@ _LONGEST_NAME = 100  # letters: a file name may hold two such names, and ends at
 
 def algorithm_name(identity: Mapping[str, Any]) -> str:
     """Name an algorithm: ``vrex``, ``vrex+swad`` (averaged weights), ``vrex (sharpness=sam)``
-    (trained around SAM).
+    (trained around SAM), ``vrex (adaptation=tent)`` (adapted at test time).
     """
     name = str(identity["algorithm"])
     if identity["averaging"] != "none":
         name += f"+{identity['averaging']}"
     sharpness = identity["hparams"].get(SHARPNESS)
-    return _with_addition(name, f"sharpness={sharpness}" if sharpness else "")
+    name = _with_addition(name, f"sharpness={sharpness}" if sharpness else "")
+    if not is_adapted(identity):
+        return name
+    return _with_addition(name, f"adaptation={identity['adaptation']}")
+
+
+def is_adapted(identity: Mapping[str, Any]) -> bool:
+    """Return whether a model adapted to the images that it was tested on."""
+    return bool(identity.get("adaptation", NOT_ADAPTED) != NOT_ADAPTED)
+
+
+def adaptation_text(identity: Mapping[str, Any]) -> str:
+    """Format how a run adapts: ``adaptation=tent, batch_size=32, lr=0.001``.
+
+    The text is empty if it does not.
+    """
+    if not is_adapted(identity):
+        return ""
+    words = [f"adaptation={identity['adaptation']}"]
+    for key, value in identity["hparams"].items():
+        if key.startswith(OF_ADAPTATION):
+            words.append(f"{key.removeprefix(OF_ADAPTATION)}={words_of(value)}")
+    return ", ".join(words)
 
 
 def label_meant(name: str, labels: Collection[str]) -> str | None:
@@ -93,7 +116,12 @@ def algorithm_labels(
     places: dict[tuple[object, ...], str] = {}
     muddled: set[str] = set()
     names = _search_names(identities)
-    flat = [{**_hyperparameters(identity), "draw": identity["draw"]} for identity in identities]
+    flat = []
+    for identity in identities:
+        values = _hyperparameters(identity)
+        if searches and is_adapted(identity):  # chosen among, as draws are
+            values = without_adaptation(values)
+        flat.append({**values, "draw": identity["draw"]})
     texts = [json.dumps(values, sort_keys=True, default=str) for values in flat]
     for identity, name, values, text in zip(identities, names, flat, texts, strict=True):
         sets[name][text] = values
@@ -122,6 +150,11 @@ def _hyperparameters(identity: Mapping[str, Any]) -> dict[str, Any]:
     """
     rounded = ROUNDED if identity.get("seed_moves") == "nothing" else ()
     return {key: value for key, value in identity["hparams"].items() if key not in rounded}
+
+
+def without_adaptation(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop what says how a model adapts to test images from hyperparameters."""
+    return {key: value for key, value in hparams.items() if not key.startswith(OF_ADAPTATION)}
 
 
 def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:

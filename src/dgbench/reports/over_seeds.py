@@ -1,12 +1,12 @@
-"""Values by algorithm and seed: means with error bars, ranks, who is selected.
+"""Values by algorithm and seed: means with error bars, and ranks.
 
-Who leads: :mod:`.standing`.
+Who leads: :mod:`.standing`. What measures predict of the ideal: :mod:`.predictions`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,26 +18,15 @@ from dgbench.analysis import (
     Friedman,
     Measure,
     critical_difference,
-    degradation,
     friedman,
     indistinct_groups,
-    kendall,
-    select,
-    spearman,
     standing,
     with_most_seeds,
 )
 from dgbench.analysis.accuracy import mean, spread
-from dgbench.errors import MeasureError
 from dgbench.plan.folds import tested_by_fold
-from dgbench.plan.measures import IDEAL, WORST, MeasureChoice
+from dgbench.plan.measures import MeasureChoice
 from dgbench.reports.tables import entry
-
-#: coefficients of rank correlation by name
-COEFFICIENTS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
-    "Spearman": spearman,
-    "Kendall": kendall,
-}
 
 
 def standard_deviation(values: Sequence[float]) -> float | None:
@@ -55,22 +44,23 @@ def algorithms_of(lines: pd.DataFrame) -> list[str]:
     return sorted(set(map(str, lines["algorithm"].tolist())))
 
 
-def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Arrange a value as a matrix of algorithm x seed.
+def by_seed(lines: pd.DataFrame, value: str, key: str = "algorithm") -> pd.DataFrame:
+    """Arrange a value as a matrix of algorithm x seed, or of whatever else ``key`` names x seed.
 
     Args:
         lines: one per algorithm and seed.
         value: a column of theirs.
+        key: the column that names the lines of the matrix.
 
     Returns:
         One line for each algorithm that has the value for some seed, by the alphabet; one column
         for each seed of ``lines``; NaN where there is none.
     """
-    names = algorithms_of(lines)
+    names = sorted(set(map(str, lines[key].tolist())))
     seeds = seeds_of(lines)
     row_of = {name: row for row, name in enumerate(names)}
     column_of = {seed: column for column, seed in enumerate(seeds)}
-    rows = [row_of[name] for name in lines["algorithm"].tolist()]
+    rows = [row_of[name] for name in lines[key].tolist()]
     columns = [column_of[seed] for seed in lines["seed"].tolist()]
     values = np.full((len(names), len(seeds)), np.nan)
     values[rows, columns] = lines[value].to_numpy(dtype="float64")
@@ -96,10 +86,10 @@ def means(values: pd.DataFrame) -> dict[str, float]:
     return averages
 
 
-def reasons(lines: pd.DataFrame, value: str) -> dict[str, str]:
-    """Map algorithm -> why the first of its lines without a value has none."""
-    first = lines[lines[f"{value}.reason"].notna()].drop_duplicates("algorithm")
-    return dict(zip(first["algorithm"], first[f"{value}.reason"], strict=True))
+def reasons(lines: pd.DataFrame, value: str, key: str = "algorithm") -> dict[str, str]:
+    """Map algorithm, or what else ``key`` names -> why its first line without a value has none."""
+    first = lines[lines[f"{value}.reason"].notna()].drop_duplicates(key)
+    return dict(zip(first[key], first[f"{value}.reason"], strict=True))
 
 
 def over_seeds(
@@ -233,8 +223,9 @@ class Ranking:
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
-        """Algorithms that the test cannot tell apart; none are tied together when it finds
-        differences everywhere.
+        """Algorithms that the test cannot tell apart.
+
+        If it finds differences everywhere there are no such groups.
         """
         return indistinct_groups(self.ranks, self.difference)
 
@@ -280,102 +271,6 @@ def complete(studies: pd.DataFrame, measures: Sequence[str]) -> dict[str, pd.Dat
     in_all = set.intersection(*(set(matrix.index) for matrix in values.values()))
     names = [name for name in algorithms_of(studies) if name in in_all]
     return {measure: matrix.loc[names] for measure, matrix in values.items()}
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """What a measure selects."""
-
-    names: tuple[
-        str, ...
-    ] = ()  #: the algorithms with the lowest value, all that tie; none where there is no choice
-    #: ideal error of the first one less the lowest, a fraction; None where it is not known
-    cost: float | None = None
-
-
-def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
-    """Map each seed, and None for the mean over seeds -> the algorithms that may be chosen among.
-
-    They are those whose practical measures, and ideal where it is known at all, exist for that
-    seed, or for every one: a measure must not be blamed for missing an algorithm it could not
-    judge. One candidate among several algorithms is no choice, so then there is none.
-    """
-    names = algorithms_of(studies)
-    present = by_seed(studies, WORST).reindex(names).notna()
-    ideal = by_seed(studies, IDEAL).reindex(names).notna()
-    if ideal.to_numpy().any():
-        present = present & ideal
-    masks: dict[int | None, Any] = {**present, None: present.all(axis=1)}
-    fewest = min(2, len(names))
-    pools = {}
-    for seed, mask in masks.items():
-        pool = list(present.index[mask])
-        pools[seed] = pool if len(pool) >= fewest else []
-    return pools
-
-
-def selections(
-    studies: pd.DataFrame, measures: Sequence[str]
-) -> dict[tuple[str, int | None], Chosen]:
-    """Map measure and seed (None: the mean over seeds) -> what it selects among the candidates, and
-    what that costs.
-    """
-    pools = candidates(studies)
-    levels = {measure: _levels(studies, measure, pools) for measure in {*measures, IDEAL}}
-    chosen = {}
-    for measure in measures:
-        for seed in pools:
-            level = levels[measure][seed]
-            ideal = levels[IDEAL][seed]
-            names = select(level) if level else ()
-            cost = None
-            if names and names[0] in ideal:
-                cost = degradation(ideal, names[0])
-            chosen[measure, seed] = Chosen(names, cost)
-    return chosen
-
-
-def _levels(
-    studies: pd.DataFrame, measure: str, pools: Mapping[int | None, Sequence[str]]
-) -> dict[int | None, dict[str, float]]:
-    """Map each seed, and None for the mean over seeds -> algorithm of its pool -> its value."""
-    values = by_seed(studies, measure)
-    lines = dict(zip(values.index, values.to_numpy().tolist(), strict=True))
-    levels: dict[int | None, dict[str, float]] = {}
-    # seeds in the order of the columns, then their mean
-    for column, (seed, pool) in enumerate(pools.items()):
-        levels[seed] = {}
-        place = slice(None) if seed is None else slice(column, column + 1)
-        for name in pool:
-            of_seeds = lines[name][place] if name in lines else [math.nan]
-            if not any(map(math.isnan, of_seeds)):
-                levels[seed][name] = mean(of_seeds)
-    return levels
-
-
-def correlations(
-    studies: pd.DataFrame, measure: str, coefficient: str
-) -> tuple[dict[int, float], dict[int, str]]:
-    """Compute the rank correlation of a measure with the ideal over the algorithms that have both.
-
-    Returns:
-        Seed -> correlation, and seed -> why there is none.
-    """
-    rho: dict[int, float] = {}
-    reason_of: dict[int, str] = {}
-    values = by_seed(studies, measure)
-    ideal = by_seed(studies, IDEAL)
-    names = values.index.intersection(ideal.index)
-    first, second = values.loc[names].to_numpy(), ideal.loc[names].to_numpy()
-    for column, seed in enumerate(seeds_of(studies)):
-        usable = ~np.isnan(first[:, column] + second[:, column])
-        try:
-            rho[seed] = COEFFICIENTS[coefficient](
-                first[usable, column].tolist(), second[usable, column].tolist()
-            )
-        except MeasureError as problem:
-            reason_of[seed] = str(problem)
-    return rho, reason_of
 
 
 def only_one_environment(identity: Mapping[str, Any]) -> bool:

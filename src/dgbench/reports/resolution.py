@@ -15,13 +15,13 @@ from dgbench.analysis import (
     detectable,
     deviation_of,
     floor_of_lead,
-    pairs,
     seeds_needed,
 )
+from dgbench.analysis.power import pair_deviations
 from dgbench.reports.over_seeds import comparable, means
 from dgbench.reports.standing import Leaders
 from dgbench.reports.tables import percent
-from dgbench.seeding import ALL
+from dgbench.seeding import ALL, STREAM
 
 _WORTH = (5, 2, 1)  # points
 
@@ -32,6 +32,7 @@ NOISE = {
     "order": "the order of minibatches",
     "weights": "initial weights",
     "inputs": "random inputs",
+    STREAM: "the order of the stream",
 }
 
 
@@ -63,17 +64,15 @@ class Pilot:
 
 
 def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
-    """Estimate a pilot from algorithm x seed (or NaN); None if no two algorithms share 2 seeds, or
-    no seed differs.
+    """Estimate a pilot from algorithm x seed (or NaN).
+
+    Returns None if no two algorithms share 2 seeds, or no seed differs.
     """
-    comparisons = pairs(values.to_numpy())
-    deviations = [pair.deviation for pair in comparisons]
-    if not any(deviations):
+    deviations, seeds = pair_deviations(values.to_numpy())
+    if not deviations.any():
         return None
-    deviation = deviation_of(deviations, [pair.seeds for pair in comparisons])
-    return (
-        Pilot(title, deviation, len(comparisons), len(values)) if deviation.estimate > 0 else None
-    )
+    deviation = deviation_of(deviations, seeds)
+    return Pilot(title, deviation, len(deviations), len(values)) if deviation.estimate > 0 else None
 
 
 def smallest_found(values: pd.DataFrame) -> Interval | None:
@@ -84,7 +83,7 @@ def smallest_found(values: pd.DataFrame) -> Interval | None:
         values: algorithm x seed.
 
     Returns:
-        The difference, in the unit of the values; None where no two algorithms share 2 seeds, or
+        The difference, in the unit of the values, or None if no two algorithms share 2 seeds, or
         none differ.
     """
     judged = comparable(values)

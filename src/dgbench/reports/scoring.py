@@ -282,8 +282,9 @@ def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]
 
 
 def _training_of(path: Path, names: Any) -> dict[str, float] | None:
-    """Read the training images of the groups of class and one attribute, by name; None where they
-    are not known.
+    """Read the training images of the groups of class and one attribute, by name.
+
+    Returns None if they are not known.
     """
     about = about_predictions(path)
     known = about.get("training_groups") or {}
@@ -344,7 +345,7 @@ def _names(name: str, values: Any) -> NDArray[np.str_]:
 
 
 def _groups(groups: Any) -> NDArray[np.str_]:
-    """Build one label for each image; of several lists, their combination."""
+    """Build one label for each image, which combines its values if there are several lists."""
     if not isinstance(groups, Mapping | pd.DataFrame):
         return _names("groups", groups)
     if not len(groups):
@@ -353,13 +354,11 @@ def _groups(groups: Any) -> NDArray[np.str_]:
         )
     columns = {str(key): _names(f"groups[{key!r}]", groups[key]) for key in groups}
     _check_lengths(columns)
-    named = zip(*columns.values(), strict=True)
-    return np.array(
-        [
-            ", ".join(f"{key}={value}" for key, value in zip(columns, line, strict=True))
-            for line in named
-        ]
-    )
+    labels = []
+    for values in zip(*columns.values(), strict=True):
+        named = [f"{key}={value}" for key, value in zip(columns, values, strict=True)]
+        labels.append(", ".join(named))
+    return np.array(labels)
 
 
 def _check_lengths(arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -23,10 +23,9 @@ from torch.nn import functional as F
 from dgbench.batches import ErrorRecipe, EvalBatch
 from dgbench.callbacks.predictions import PredictionTarget
 from dgbench.callbacks.recorder import rows_of_counts
-from dgbench.data.datasets.class_order import is_unclear
-from dgbench.data.description import DatasetInfo, Preprocessing
+from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments
-from dgbench.data.minibatches import EnvironmentData
+from dgbench.data.minibatches import EnvironmentData, EvalSetLoader
 from dgbench.data.training_groups import training_groups
 from dgbench.data.understanding import lines_of_dataset
 from dgbench.errors import ConfigError
@@ -38,12 +37,14 @@ from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import EVALUATED, IDENTITY_FILE, ROW_FILE, RunIdentity
 from dgbench.records.spec import canonical, code_version, digest
 from dgbench.records.status import finish
+from dgbench.trained.adaptation.choice import ChosenAdaptation
+from dgbench.trained.adaptation.stream import AdaptingModel, StreamLoader
 from dgbench.trained.diwa import Accuracy
+from dgbench.trained.matched import Matched
 from dgbench.trained.per_image import prediction_files, write_features
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.study import environments_of, recipes_of, scored_by
 from dgbench.training.unlearnable import unlearnable
-from dgbench.validation import some_of
 
 Logits = Callable[[Tensor, str, int], Tensor]
 Counts = dict[str, dict[str, float]]
@@ -60,6 +61,8 @@ class Subject:
     name: str  #: for tables
     content: str  #: changes with the weights
     study: str  #: equal for the runs of one study; of any other model, its content
+    #: what happens to it on the images that it is tested on
+    adaptation: ChosenAdaptation | None = None
 
     @staticmethod
     def of(model: Predictor, name: str, source: str) -> Subject:
@@ -84,7 +87,7 @@ class Subject:
     @property
     def grouped(self) -> bool:
         """Whether predictions depend on what is evaluated together."""
-        return self.model.group_size > 0
+        return self.model.group_size > 0 or self.adaptation is not None
 
     def trained_on(self, info: DatasetInfo) -> bool:
         """Return whether it is a run on this very dataset.
@@ -187,8 +190,17 @@ def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) 
     It is the run's own on its own dataset, else that of the model as evaluated here. A model that
     dgbench did not train has the backbone, initial weights and tuning ``evaluated``, and stands in
     every table of the same environments and protocol. A run on another dataset is called
-    ``ALGORITHM@DATASET``, where it was trained.
+    ``ALGORITHM@DATASET``, where it was trained. A model that adapts says how.
     """
+    identity = _identity_without_adaptation(subject, fold, info, protocol)
+    if subject.adaptation is None:
+        return identity
+    return subject.adaptation.identity(identity, subject.model.step)
+
+
+def _identity_without_adaptation(
+    subject: Subject, fold: Fold, info: DatasetInfo, protocol: str
+) -> RunIdentity:
     record = subject.model.record
     if record is not None and subject.trained_on(info):
         return replace(
@@ -268,9 +280,9 @@ def evaluate_model(
     info = environments.info
     model = subject.model
     folds = folds_of(subject, planned_folds(protocol, info), info)
-    logits = _logits(subject, environments)
-    name = re.sub(r"[^\w.@+]+", "_", subject.name).strip("_") or "model"
-    study = parent / f"{info.name}-{name}-evaluated-{digest([subject.study, info.facts()])}"
+    adapting = _adapting(subject, environments)
+    logits = adapting or _logits(subject, environments)
+    study = parent / _study_folder(subject, info)
     folders: dict[str, Path] = {}
     for group in _with_the_same_images(folds):
         images = environments_of(group[0], environments)
@@ -287,13 +299,26 @@ def evaluate_model(
         all_recipes: list[ErrorRecipe] = []
         for one in evaluated:
             all_recipes.extend(one.recipes)
+        streams = adapting.loaders(images, all_recipes) if adapting else None
         with prediction_files(targets, model.step, images) as listen:
-            counts = counted(logits, images, all_recipes, settings, model.group_size, tell, listen)
+            counts = counted(
+                logits, images, all_recipes, settings, model.group_size, tell, listen, streams
+            )
         for one in evaluated:
             if features:
                 write_features(one.folder, model, images, one.recipes, features)
             _write_rows(subject, one, images, counts)
     return [folders[fold.name] for fold in folds]
+
+
+def _study_folder(subject: Subject, info: DatasetInfo) -> str:
+    """Name the folder of a model's folds."""
+    name = re.sub(r"[^\w.@+]+", "_", subject.name).strip("_") or "model"
+    content: list[Any] = [subject.study, info.facts()]
+    if subject.adaptation is not None:
+        name += f"-{subject.adaptation.name}"
+        content.append(subject.adaptation.key)
+    return f"{info.name}-{name}-evaluated-{digest(content)}"
 
 
 def _with_the_same_images(folds: Sequence[Fold]) -> list[list[Fold]]:
@@ -346,6 +371,8 @@ def _write_rows(
     what: dict[str, Any] = {"name": subject.name, "content": subject.content}
     if model.averaged:
         what["averaged"] = list(model.averaged)
+    if subject.adaptation is not None:
+        what["adaptation"] = subject.adaptation.described(model)
     about = {
         "run": identity.run,
         "evaluated": what,
@@ -452,6 +479,7 @@ def counted(
     group_size: int,
     tell: Callable[[str], None] = lambda text: None,
     listen: Callable[[EvalBatch, Tensor], None] | None = None,
+    streams: Sequence[StreamLoader] | None = None,
 ) -> Counts:
     """Sum up ``seen``, ``wrong`` and ``loss`` of every eval set that some recipe mixes.
 
@@ -467,20 +495,13 @@ def counted(
         group_size: images whose predictions depend on one another.
         tell: called with the eval set that comes next.
         listen: is given every batch and its logits.
+        streams: eval sets in the order in which a model adapts to them; None makes batches of them
+            in their own.
     """
-    data = EnvironmentData(
-        environments,
-        [],
-        recipes,
-        steps=1,
-        eval_every=1,
-        batch_size=1,
-        eval_batch_size=settings.eval_batch_size,
-        seed=0,
-        group_size=group_size,
-    )
     counts: Counts = {}
-    loaders = data.val_dataloader()
+    loaders: Sequence[StreamLoader | EvalSetLoader] = streams or _loaders(
+        environments, recipes, settings, group_size
+    )
     for number, loader in enumerate(loaders, start=1):
         tell(f"eval set {number} of {len(loaders)}: {loader.name}")
         sums = {"seen": 0.0, "wrong": 0.0, "loss": 0.0}
@@ -497,6 +518,27 @@ def counted(
     return counts
 
 
+def _loaders(
+    environments: Environments,
+    recipes: Sequence[ErrorRecipe],
+    settings: TrainerSettings,
+    group_size: int,
+) -> Sequence[EvalSetLoader]:
+    """Make batches of every eval set that some recipe mixes."""
+    data = EnvironmentData(
+        environments,
+        [],
+        recipes,
+        steps=1,
+        eval_every=1,
+        batch_size=1,
+        eval_batch_size=settings.eval_batch_size,
+        seed=0,
+        group_size=group_size,
+    )
+    return data.val_dataloader()
+
+
 def _autocast(precision: str, device: str) -> AbstractContextManager[object]:
     types = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
     if precision not in types:
@@ -504,94 +546,28 @@ def _autocast(precision: str, device: str) -> AbstractContextManager[object]:
     return torch.autocast(device, types[precision])
 
 
+def _adapting(subject: Subject, environments: Environments) -> AdaptingModel | None:
+    """Return the model as it adapts to streams of images; None if it does not adapt.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if subject.adaptation is None:
+        return None
+    catalog = environments.catalog
+    network = Matched(subject.model, catalog.classes, catalog.preprocessing, at_once=True)
+    return subject.adaptation.adapting(network, environments.info)
+
+
 def _logits(subject: Subject, environments: Environments) -> Logits:
     """Return what computes logits.
 
-    A run on its own dataset predicts batch by batch as in training; else it is :class:`Adapted`.
+    A run on its own dataset predicts batch by batch as in training.
     """
     model = subject.model
     catalog = environments.catalog
     if isinstance(model, LoadedModel) and subject.trained_on(environments.info):
         run = model.run
         return lambda x, name, index: run.predict_logits(x.to(run.networks.dtype), name, index)[0]
-    return Adapted(model, catalog.classes, catalog.preprocessing)
-
-
-class Adapted:
-    """Logits of a model for the classes of a dataset, from the images that the dataset gives.
-
-    Args:
-        model: with classes and images of its own.
-        classes: of the dataset.
-        preprocessing: of the dataset's images.
-
-    Raises:
-        ConfigError: the model lacks a class, or names none where their order is unclear; it sees
-            other channels, or vectors of another length.
-    """
-
-    def __init__(
-        self, model: Predictor, classes: Sequence[str], preprocessing: Preprocessing
-    ) -> None:
-        self.model = model
-        self.classes = list(classes)
-        self.source = preprocessing
-        inputs = model.preprocessing
-        if inputs.vectors != preprocessing.vectors:
-            sees, holds = ("vectors", "images") if inputs.vectors else ("images", "vectors")
-            raise ConfigError(
-                f"the model sees {sees}, the dataset holds {holds}; choose another dataset"
-            )
-        if inputs.image[0] != preprocessing.image[0]:
-            form = "vectors of {} features" if inputs.vectors else "images of {} channels"
-            raise ConfigError(
-                f"the model sees {form.format(inputs.image[0])}, the dataset has "
-                f"{preprocessing.image[0]}; choose another dataset"
-            )
-        if not model.classes and is_unclear(classes):
-            raise ConfigError(
-                f"the order of the model's {len(classes)} outputs is not known: the dataset's "
-                f"classes are ordered {some_of(classes, 4)}, which is another order as numbers "
-                "than as text; name the outputs in their order with classes=[...]"
-            )
-        missing = [name for name in classes if model.classes and name not in model.classes]
-        if missing:
-            raise ConfigError(
-                f"the model knows no class {some_of(missing)} of the dataset; name its outputs in "
-                "their order with classes=[...], or choose a dataset of its classes"
-            )
-        self._columns: Tensor | None = None  # where the order of the classes differs
-        if model.classes and model.classes != tuple(classes):
-            self._columns = torch.tensor([model.classes.index(name) for name in classes])
-
-    def __call__(self, x: Tensor, name: str, index: int) -> Tensor:
-        """Map (n, C, H, W) images as the dataset gives them to (n, K) logits.
-
-        A batch's (name, index) is unused.
-        """
-        like = next((p for p in self.model.parameters() if p.is_floating_point()), x)
-        logits: Tensor = self.model(self._images(x).to(like.dtype))
-        k = len(self.model.classes or self.classes)
-        if not isinstance(logits, Tensor) or logits.shape != (len(x), k):
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise ConfigError(
-                f"the model makes {shape} of {len(x)} images of {k} classes, not logits (n, {k}); "
-                "name its outputs in their order with classes=[...], or name another model"
-            )
-        return logits if self._columns is None else logits[:, self._columns.to(logits.device)]
-
-    def _images(self, x: Tensor) -> Tensor:
-        """Convert the dataset's images to the size and normalization that the model takes."""
-        inputs = self.model.preprocessing
-        source = self.source
-        if inputs == source:
-            return x
-        plain = x * _channels(source.std, x) + _channels(source.mean, x)
-        if inputs.image != source.image:
-            size = inputs.image[1:]
-            plain = F.interpolate(plain, size=size, mode="bilinear", antialias=True).clamp(0, 1)
-        return (plain - _channels(inputs.mean, x)) / _channels(inputs.std, x)
-
-
-def _channels(values: Sequence[float], like: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=like.dtype, device=like.device).view(-1, 1, 1)
+    matched = Matched(model, catalog.classes, catalog.preprocessing)
+    return lambda x, name, index: matched(x)

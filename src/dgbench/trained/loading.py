@@ -17,10 +17,12 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from dgbench.data.fetch.archives import extract
 from dgbench.errors import DataError, DgbenchError, RecordError, WeightsError, one_line
 from dgbench.networks.checkpoint_layouts import misfit
+from dgbench.networks.low_rank import merged_tensors
 from dgbench.networks.pickles import unknown_classes
 from dgbench.networks.weight_files import read_tensors
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
+from dgbench.training.frozen_weights import complete, frozen_beside
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 from dgbench.validation import Places, Refusal, Step, Switch, checked, some_of
 
@@ -119,10 +121,12 @@ def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
             f"{file} holds values of {some_of(unknown)}, which is never run and no checkpoint of "
             "dgbench has; name another"
         )
-    _refuse_larger(record, file)
-    module = record.build()
     try:
         step, tensors = _state(content, record, file)
+        _refuse_larger(record, file)
+        module = record.build()
+        if record.low_rank_scale is not None:
+            tensors = merged_tensors(tensors, record.low_rank_scale)
         problems = misfit(module.state_dict(), tensors)
     except DgbenchError:
         raise
@@ -147,7 +151,8 @@ def _refuse_larger(record: ModelRecord, file: Path) -> None:
     Raises:
         RecordError: it is far larger.
     """
-    limit = MOST_TIMES_FILE * file.stat().st_size + SMALL
+    size = file.stat().st_size + sum(other.stat().st_size for other in frozen_beside(file))
+    limit = MOST_TIMES_FILE * size + SMALL
     parameters = itertools.count()
 
     def count(*_: object) -> None:
@@ -162,10 +167,10 @@ def _refuse_larger(record: ModelRecord, file: Path) -> None:
             tensors = record.build().state_dict().values()
     finally:
         hook.remove()
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    if size > limit:
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    if needed > limit:
         raise RecordError(
-            f"{MODEL_FILE} names a network of {size:.3g} bytes, more than {file} holds; train it "
+            f"{MODEL_FILE} names a network of {needed:.3g} bytes, more than {file} holds; train it "
             "again"
         )
 
@@ -178,13 +183,13 @@ def _state(content: Any, record: ModelRecord, file: Path) -> tuple[int, dict[str
             raise WeightsError(
                 f"{file} is no checkpoint of dgbench; name last.ckpt or best.ckpt of a run"
             )
-        return int(content["step"]), dict(content["state_dict"])
+        return int(content["step"]), complete(content, file.parent)
     name = record.identity["run"]
     if name not in runs:
         raise WeightsError(
             f"{file} is the checkpoint of {', '.join(runs)}, not of {name}; name one of this run"
         )
-    state = dict(runs[name]["state_dict"])
+    state = complete(runs[name], file.parent)
     rule = record.averaging_rule()
     if rule is not None and rule.final_only:
         raise WeightsError(

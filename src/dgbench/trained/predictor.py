@@ -84,6 +84,15 @@ class Predictor(nn.Module):
         self.preprocessing = preprocessing
         self.group_size = group_size
 
+    def at_once(self, x: Tensor) -> Tensor:
+        """Map (n, C, H, W) images to (n, K) logits in one call of the networks.
+
+        Statistics of the batch are then those of all n images. A call of the model may take large
+        images in parts.
+        """
+        logits: Tensor = self(x)
+        return logits
+
     @torch.no_grad()
     def predict(self, images: Any) -> Predictions:
         """Predict the class of every picture.
@@ -139,6 +148,13 @@ class LoadedModel(Predictor):
         logits: Tensor = self.run(x)
         return logits
 
+    def at_once(self, x: Tensor) -> Tensor:
+        run = self.run
+        like = x.new_empty((), dtype=run.networks.dtype)
+        drawn = run.draws.for_prediction(len(x), like, "forward", 0)
+        random = {name: values[None] for name, values in drawn.items()}
+        return run.predicted(run.algorithm.predict, x, random, {})[0]
+
     @property
     def networks_that_predict(self) -> tuple[str, ...]:
         """Names of the networks that predictions depend on."""
@@ -193,6 +209,10 @@ class Ensemble(Predictor):
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, C, H, W) images to (n, K) logits, the mean of the members'."""
         return torch.stack([member(x) for member in self.members]).mean(0)
+
+    def at_once(self, x: Tensor) -> Tensor:
+        members: Any = self.members
+        return torch.stack([member.at_once(x) for member in members]).mean(0)
 
 
 def batches(images: Any, to: Preprocessing, size: int) -> Iterator[Tensor]:

@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -29,6 +30,8 @@ from dgbench.plan.code import refuse_code
 from dgbench.plan.settings import Name, TrainerSettings
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
+from dgbench.seeding import STREAM
+from dgbench.trained.adaptation.choice import ChosenAdaptation
 from dgbench.trained.dfr import DFR, reweighted
 from dgbench.trained.diwa import Accuracy, Siblings, averaged, finished_runs, siblings
 from dgbench.trained.evaluation import (
@@ -97,6 +100,7 @@ class Evaluator(Checked):
     """Evaluates models by what names them; the options are those of :func:`dgbench.evaluate`.
 
     Args:
+        adaptations: keys of ``adaptation``, once for each value of the lists that were typed.
         compose: overrides -> keys of ``dataset``, ``paths``, ``protocol`` and ``trainer``.
         tell: called with what is done next.
     """
@@ -135,6 +139,8 @@ class Evaluator(Checked):
     output: Annotated[
         Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder", "give its path")], OneLine
     ]
+    seed_moves: Literal["all", "stream"]
+    adaptations: list[dict[str, Any]]
     compose: SkipValidation[Callable[[Sequence[str]], dict[str, Any]]]
     tell: SkipValidation[Callable[[str], None]]
     _datasets: dict[str, Environments] = PrivateAttr(default_factory=dict)
@@ -151,6 +157,7 @@ class Evaluator(Checked):
         Raises:
             ConfigError: an unknown model or override, or a model that does not fit the dataset.
         """
+        self._refuse_beside_adaptation()
         self._refuse_options_of_others()
         if self.averaging == WISE_FT:
             return self._evaluate_mixtures(model)
@@ -170,6 +177,30 @@ class Evaluator(Checked):
         for source in sources:
             folders += self._evaluate(source.name, source.load())
         return folders
+
+    @cached_property
+    def _chosen_adaptations(self) -> list[ChosenAdaptation | None]:
+        """What the model adapts by, one after the other; None stands for no adaptation."""
+        repeats = self.seed_moves == STREAM
+        return [ChosenAdaptation.of(keys, repeats) for keys in self.adaptations]
+
+    def _refuse_beside_adaptation(self) -> None:
+        """Refuse an adaptation that cannot be, or does not go with the other options.
+
+        Raises:
+            ConfigError: why not.
+        """
+        adapted = [chosen for chosen in self._chosen_adaptations if chosen is not None]
+        if adapted and self.features:
+            raise ConfigError(
+                f"features={self.features} keeps features of the model as it was trained, not as "
+                f"adaptation={adapted[0].name} changes it; leave one of them out"
+            )
+        if self.averaging == WISE_FT and len(self._chosen_adaptations) > 1:
+            raise ConfigError(
+                "averaging=wise_ft chooses alpha among models that adapt alike; give one "
+                "adaptation, not several"
+            )
 
     def _refuse_options_of_others(self) -> None:
         """Refuse an option that only another ``averaging`` reads.
@@ -205,17 +236,21 @@ class Evaluator(Checked):
         if self.classes:
             model.classes = tuple(self.classes)
         model.to(device)
-        folders = evaluate_model(
-            subject,
-            environments,
-            protocol,
-            settings,
-            Path(self.output),
-            self.tell,
-            features=self.features,
-            predictions=self.predictions,
-            root=dataset.get("root"),
-        )
+        folders: list[Path] = []
+        for adaptation in self._chosen_adaptations:
+            if adaptation is not None:
+                self.tell(f"{subject.name}: {adaptation.summary(model)} ...")
+            folders += evaluate_model(
+                replace(subject, adaptation=adaptation),
+                environments,
+                protocol,
+                settings,
+                Path(self.output),
+                self.tell,
+                features=self.features,
+                predictions=self.predictions,
+                root=dataset.get("root"),
+            )
         is_own = record is not None and folders[0].name.endswith(record.identity["run"])
         if self.predictions and is_own:
             _complete(Path(source), folders[0])

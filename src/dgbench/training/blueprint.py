@@ -140,7 +140,7 @@ class Blueprint:
         body = check_network(self.config, self.hparams, info, self.planned.weights)
         self._check_seed_moves(body)
         self._network_alone: str | None = getattr(body, "why_not_stackable", None)
-        self.tuning.check_network(body)
+        self.tuning.check_network(body, tuple(max(side, 1) for side in info.image))
         # not self.sizes: a subclass may count images that are not here yet
         self.bare_sizes = replace(Blueprint.sizes(self, self.folds[0]), n_features=body.n_features)
         needed = self.algorithm.networks_needed(self.bare_sizes, self.hparams)
@@ -197,6 +197,7 @@ class Blueprint:
         """
         name = self.config["algorithm"]["name"]
         algorithm = self.algorithm
+        self.tuning.check_algorithm(name, algorithm)
         sharpness = self.sharpness()
         label = f"sharpness={self.config['sharpness']['name']}"
         if sharpness and algorithm.why_not_sharp:
@@ -249,6 +250,7 @@ class Blueprint:
         for name in self.algorithm.featurizers(sizes, self.hparams):
             body: Any = networks[name]
             self.tuning.freeze(networks, name, body.stages())
+            self.tuning.narrow(networks, name, self._seed_for("weights"))
         if self.tuning.cache_features:
             featurizer: Any = networks["featurizer"]
             featurizer.first_stage = self.tuning.count(len(featurizer.stages()))

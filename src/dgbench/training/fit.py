@@ -11,6 +11,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.utilities.exceptions import SIGTERMException
+from torch import Tensor
 
 from dgbench.callbacks.averaged import AveragedScores
 from dgbench.callbacks.checkpointer import Checkpointer
@@ -28,6 +29,7 @@ from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, lines_before
 from dgbench.training.checkpoints import Snapshot, best_file, group_file, point_to
+from dgbench.training.frozen_weights import KEY, FrozenWeights, read_frozen
 from dgbench.training.groups import RunGroup
 from dgbench.training.modules import LightningRuns, StackedRuns
 from dgbench.training.predicted_again import predicted_run
@@ -72,10 +74,12 @@ class Fit:
         self.module = group_module(group)
         self.data = group_data(group)
         self.module.training_images = self.data.training_images
+        self.frozen = self._frozen_weights()
         averaging = self.study.averaging()
         self.averaging = None
         if averaging:
-            self.averaging = AveragedScores(averaging.rule, self.settings.steps)
+            constant = self.frozen[0].tensors if self.frozen[0] else ()
+            self.averaging = AveragedScores(averaging.rule, self.settings.steps, constant)
         self.final_only = averaging is not None and averaging.rule.final_only
         users = self.study.config["callbacks"]
         named = {name: build(without(users, name, "passive"), name) for name in users}
@@ -98,6 +102,8 @@ class Fit:
         self.data.one_by_one = self.users is not None
         if snapshot:
             self.restore(snapshot)
+        if is_first:
+            self._write_frozen()
 
     def _seconds_written(self) -> float:
         """Return the seconds that checkpoints have taken so far."""
@@ -187,6 +193,42 @@ class Fit:
         """Return a file of a run, or None if the run is finished and computed once more."""
         return None if run.hash in self.finished else file
 
+    # ---- frozen weights --------------------------------------------------------------------------
+
+    def _frozen_weights(self) -> list[FrozenWeights | None]:
+        """Copy the weights of each run that its checkpoints leave out; None if they hold all."""
+        if not self.study.tuning.trains_few:
+            return [None] * len(self.group.runs)
+        return [FrozenWeights.of(run.networks) for run in self.module.runs]
+
+    def _write_frozen(self) -> None:
+        """Write them to the folders of unfinished runs, before any checkpoint stands there."""
+        for run, frozen in zip(self.group.runs, self.frozen, strict=True):
+            if frozen and run.hash not in self.finished:
+                frozen.write(run.folder)
+
+    def _left_out(self, i: int, state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return what a checkpoint holds of the weights of run ``i``."""
+        frozen = self.frozen[i]
+        return frozen.left_out(state_dict) if frozen else {"state_dict": state_dict}
+
+    def _whole_state(self, i: int, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Put the frozen weights back into the state of run ``i``.
+
+        They are the initial ones, or if those are others by now the ones that the run has on disk.
+
+        Raises:
+            WeightsError: they are gone or damaged.
+        """
+        digest = state.get(KEY)
+        if digest is None:
+            return state
+        frozen = self.frozen[i]
+        if frozen is None or frozen.digest != digest:
+            frozen = read_frozen(self.group.runs[i].folder / "checkpoints", digest)
+            self.frozen[i] = frozen
+        return {**state, "state_dict": {**frozen.tensors, **state["state_dict"]}}
+
     def _checkpointer(self) -> Checkpointer:
         group = self.group
         path = group_file(group)
@@ -198,7 +240,7 @@ class Fit:
             point_to(group, path)
 
         best = [self._unless_finished(run, best_file(run)) for run in group.runs]
-        return Checkpointer(save, best, self.recorder, self.settings)
+        return Checkpointer(save, best, self.recorder, self.settings, self._left_out)
 
     def _last_evaluated(self) -> int:
         """Find the step of the last rows that stand before the present state, or -1 without any."""
@@ -254,7 +296,8 @@ class Fit:
         if evaluates_again:
             file = self.group.runs[i].folder / ROW_FILE
             rows = lines_before(file, self.module.steps_done)
-        state = {**self.module.run_state(i), "rows": asdict(rows), **shared}
+        state = self.module.run_state(i)
+        state |= {**self._left_out(i, state["state_dict"]), "rows": asdict(rows), **shared}
         predicted = self.predictions and self.predictions.written[i]
         if predicted:
             state["predictions"] = asdict(predicted)
@@ -264,7 +307,9 @@ class Fit:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot: load the states that it holds."""
-        states = [snapshot.runs[run.hash] for run in self.group.runs]
+        states = []
+        for i, run in enumerate(self.group.runs):
+            states.append(self._whole_state(i, snapshot.runs[run.hash]))
         self.module.load_run_states(states)
         for i, run in enumerate(self.group.runs):
             self.recorder.written[i] = Checksum(**states[i]["rows"])
@@ -281,7 +326,7 @@ class Fit:
 
 
 def interruption(error: BaseException) -> KeyboardInterrupt | None:
-    """Find what Lightning answered with a ``SystemExit``, or None if a callback raised it."""
+    """Find what Lightning answered with a ``SystemExit``; return None if a callback raised it."""
     context: BaseException | None = error
     while context is not None:
         if isinstance(context, KeyboardInterrupt):

@@ -18,11 +18,12 @@ from dgbench.callbacks.predictions import PredictionTarget, PredictionWriter
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.configuration import command_line, with_python_path
 from dgbench.data.training_groups import training_groups
-from dgbench.errors import RecordError, is_out_of_memory, one_line
+from dgbench.errors import RecordError, WeightsError, is_out_of_memory, one_line
 from dgbench.records.files import NOT_REGULAR, check_seal, open_regular
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.training.checkpoints import Snapshot, best_file, own_file
+from dgbench.training.frozen_weights import complete
 from dgbench.training.processes import make_trainer, normal_numbers
 from dgbench.training.study import ReadyRun
 
@@ -62,9 +63,13 @@ def predict_again(run: ReadyRun, callbacks: Sequence[pl.Callback]) -> str:
     which = run.study.settings.predictions
     if file.exists() and not file.is_file():
         return f"it is {NOT_REGULAR}; remove it"
-    weights, step, fault = _weights(run, which)
-    if weights is None:
+    state, step, fault = _state(run, which)
+    if state is None:
         return fault
+    try:
+        weights = complete(state, run.folder / "checkpoints")
+    except WeightsError as error:
+        return str(error)
     module = run.study.module(run.fold)
     module.load_state_dict(weights)
     module.steps_done = step
@@ -125,13 +130,13 @@ def _wrote_predictions(run: ReadyRun) -> bool:
     return snapshot is not None and "predictions" in snapshot.runs.get(run.hash, {})
 
 
-def _weights(run: ReadyRun, which: str) -> tuple[Mapping[str, Any] | None, int, str]:
-    """Read the weights that a run was evaluated with, and their step.
+def _state(run: ReadyRun, which: str) -> tuple[Mapping[str, Any] | None, int, str]:
+    """Read the checkpoint's state that a run was evaluated with, and its step.
 
     Returns:
-        The weights or None, their step, and the reason if the weights are gone.
+        The state or None, its step, and the reason if the weights are gone.
     """
-    best = _best_weights(run)
+    best = _best_state(run)
     if which == "best":
         if best is None:
             gone = f"{best_file(run)} is gone or damaged; delete the folder to train the run anew"
@@ -140,29 +145,29 @@ def _weights(run: ReadyRun, which: str) -> tuple[Mapping[str, Any] | None, int, 
     rows, _ = read_rows(run.folder / ROW_FILE)
     step = max((row["step"] for row in rows), default=None)
     # of averaged weights, the last checkpoint holds those that were not evaluated
-    last = None if run.study.averaging() else _last_weights(run)
+    last = None if run.study.averaging() else _last_state(run)
     for content in (last, best):
         if content is not None and content[1] == step:
             return (*content, "")
     return None, 0, f"no checkpoint of step {step} is left; delete the folder to train the run anew"
 
 
-def _last_weights(run: ReadyRun) -> tuple[Mapping[str, Any], int] | None:
+def _last_state(run: ReadyRun) -> tuple[Mapping[str, Any], int] | None:
     path = own_file(run)
     snapshot = Snapshot.load(path)
     if snapshot is None or run.hash not in snapshot.runs:
         return None
-    return snapshot.runs[run.hash]["state_dict"], snapshot.step
+    return snapshot.runs[run.hash], snapshot.step
 
 
-def _best_weights(run: ReadyRun) -> tuple[Mapping[str, Any], int] | None:
+def _best_state(run: ReadyRun) -> tuple[Mapping[str, Any], int] | None:
     path = best_file(run)
     try:
         if not check_seal(path):
             return None
         with open_regular(path) as file:
             content = torch.load(file, map_location="cpu", weights_only=True)
-        return content["state_dict"], int(content["step"])
+        return content, int(content["step"])
     except Exception as error:  # torch raises whatever its unpickler stumbles over
         if is_out_of_memory(error):
             raise

@@ -115,6 +115,7 @@ def write_model(run: ReadyRun, identity: RunIdentity) -> None:
         protocol=config["protocol"],
         trainer=config["trainer"],
         n_images=study.n_images,
+        low_rank_scale=study.tuning.low_rank_scale,
     ).save(run.folder)
 
 
@@ -272,6 +273,8 @@ class ModelRecord:
     n_images: int = 0
     #: names of the classes that some training image had; empty in records older than the key
     trained_classes: tuple[str, ...] = ()
+    #: alpha / r of low-rank parts, which are merged where the model is loaded; None without any
+    low_rank_scale: float | None = None
 
     def save(self, folder: Path) -> None:
         """Write ``model.json`` to a folder, whole.

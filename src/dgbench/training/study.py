@@ -156,11 +156,15 @@ class ReadyRun:
         hparams = {**self.spec.hparams, "steps": settings.steps, **settings.changed()}
         rule = self.study.config["averaging"].get("rule") or {}
         sharpness = self.spec.sharpness if "_target_" in self.spec.sharpness else {}
-        for group, values in (("averaging", rule), ("sharpness", sharpness)):
+        tuning = {key: self.spec.tuning[key] for key in OF_LOW_RANK if key in self.spec.tuning}
+        for group, values in (("averaging", rule), ("sharpness", sharpness), ("tuning", tuning)):
             for key, value in values.items():
                 if key != "_target_":
                     hparams[f"{group}.{key}"] = value
         return {**hparams, **callback_values(self.spec.callbacks)}
+
+
+OF_LOW_RANK = ("rank", "alpha", "targets")  #: keys of ``conf/tuning`` that rows show
 
 
 class ReadyStudy(Blueprint):

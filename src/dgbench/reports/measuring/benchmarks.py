@@ -15,17 +15,13 @@ from typing import Any
 import pandas as pd
 
 from dgbench.errors import ConfigError
-from dgbench.plan.measures import IDEAL, MeasureChoice
+from dgbench.plan.measures import MeasureChoice
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.labels import setting_titles, slug, sortable
 from dgbench.reports.over_seeds import (
-    COEFFICIENTS,
-    Chosen,
     algorithms_of,
-    correlations,
     seeds_of,
-    selections,
 )
 from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.tables import Column, Table, table
@@ -58,32 +54,6 @@ class BenchmarkLine:
     def seeds(self) -> list[int]:
         return seeds_of(self.studies)
 
-    @cached_property
-    def correlations(self) -> dict[tuple[str, str], tuple[dict[int, float], str]]:
-        """Coefficient and name of a measure -> rank correlation with the ideal one by seed, and why
-        one is missing.
-
-        A setting without any ideal error says why.
-        """
-        absence = ""
-        if not self.studies[IDEAL].notna().any():
-            texts = self.studies[f"{IDEAL}.reason"]
-            said = (text for text in texts if isinstance(text, str) and text)
-            absence = next(said, "no ideal errors")
-        by_measure = {}
-        others = [m for m in self.evaluation.measures.computed if m.name != IDEAL]
-        for coefficient in COEFFICIENTS:
-            for measure in others:
-                rho, reason_of = correlations(self.studies, measure.name, coefficient)
-                reason = absence or next(iter(reason_of.values()), "")
-                by_measure[coefficient, measure.name] = rho, reason
-        return by_measure
-
-    @cached_property
-    def selections(self) -> dict[tuple[str, int | None], Chosen]:
-        """Name of a measure and seed (None: on the mean over seeds) -> what it selects."""
-        return selections(self.studies, [m.name for m in self.evaluation.measures.computed])
-
     def label(self, without: str | None = None) -> str:
         """Format the values as ``ratio=3, scale=1``, less the axis ``without``; empty when nothing
         is left.
@@ -115,6 +85,12 @@ class Benchmark:
     def studies(self) -> pd.DataFrame:
         """The studies of all its settings."""
         return pd.concat([line.studies for line in self.lines], ignore_index=True)
+
+    @cached_property
+    def selections(self) -> pd.DataFrame:
+        """Whom every measure selects in all its settings."""
+        parts = [line.evaluation.selections for line in self.lines]
+        return pd.concat(parts, ignore_index=True)
 
     @property
     def measures(self) -> MeasureChoice:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dgbench.analysis import SampleSummary, compatible
-from dgbench.analysis.accuracy import mean
 from dgbench.errors import MeasureError
 from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine, settings_table
-from dgbench.reports.over_seeds import COEFFICIENTS, over_seeds
+from dgbench.reports.measuring.correlations import benchmark_cells, setting_cells
+from dgbench.reports.predictions import COEFFICIENTS, selected
 from dgbench.reports.published import Published, Value, names, published
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 
@@ -51,14 +51,11 @@ def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
         theirs = paper.values.get(f"{coefficient.lower()}/{benchmark.identity['dataset']}")
         if theirs is None:
             return None
-        lines.append({"coefficient": coefficient})
+        cells: dict[str, Any] = {"coefficient": coefficient}
         for measure, title in shown.items():
-            correlations = [line.correlations[coefficient, measure] for line in benchmark.lines]
-            levels = [mean(list(rho.values())) for rho, _ in correlations if rho]
-            lines[-1] |= over_seeds(
-                f"{title} ours", levels, len(benchmark.lines), correlations[0][1]
-            )
-            lines[-1] |= entry(f"{title} paper", theirs[measure].mean)
+            cells |= benchmark_cells(benchmark, coefficient, measure, f"{title} ours")
+            cells |= entry(f"{title} paper", theirs[measure].mean)
+        lines.append(cells)
     columns = [Column("coefficient", key=True)]
     for title in shown.values():
         columns += [
@@ -87,9 +84,10 @@ def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:
             continue
         cells: dict[str, Any] = {**line.values, "N": line.count}
         for name, title in titles.items():
-            by_seed = [line.selections[name, seed].names for seed in line.seeds]
+            selections = line.evaluation.selections
+            by_seed = [selected(selections, name, seed) for seed in line.seeds]
             words = ", ".join(" = ".join(names) or "-" for names in by_seed)
-            chosen = line.selections[name, None].names
+            chosen = selected(selections, name)
             agrees = theirs[f"seed_average_{name}"] in chosen
             agreeing += agrees
             shown = " = ".join(chosen) or None
@@ -127,9 +125,8 @@ def _comparison(benchmark: Benchmark, paper: Published) -> Table | None:
             means: dict[str, tuple[float | None, float]] = {}
             for name, shown in titles.items():
                 title = f"{coefficient} {shown}"
-                rho, reason = line.correlations[coefficient, name]
                 theirs = paper.values[row][f"{coefficient.lower()}_{name}"]
-                cells |= over_seeds(f"{title} ours", [*rho.values()], len(line.seeds), reason)
+                cells |= setting_cells(line.evaluation, coefficient, name, f"{title} ours")
                 cells |= entry(f"{title} paper", theirs.mean, std=theirs.error)
                 cells |= _difference(title, cells, theirs, paper.seeds)
                 means[name] = cells[f"{title} ours"], theirs.mean

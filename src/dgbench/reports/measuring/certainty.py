@@ -5,7 +5,7 @@ Who leads, and whom the seeds separate from the leader; paired resamples of seed
 
 from __future__ import annotations
 
-from itertools import combinations
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from dgbench.reports.over_seeds import (
     ranked_by,
     seeds_of,
 )
-from dgbench.reports.standing import Verdict, chance_of, judge
+from dgbench.reports.standing import Verdict, chance_of
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 
 VERDICTS = (
@@ -55,7 +55,7 @@ def certainty_table(evaluation: Evaluation) -> Table:
             Column(difference, unit="points", help=f"{title} less that of the leader"),
             Column(word, help=VERDICTS),
         ]
-        verdict = judge(by_seed(studies, measure.name), absent=names)
+        verdict = evaluation.verdicts[measure.name]
         if verdict is None or not verdict.comparisons:
             reason = "fewer than 2 algorithms have a value"
             notes.append(f"{title}: not compared, {reason}.")
@@ -112,11 +112,11 @@ def lead_table(evaluation: Evaluation) -> Table:
     ]
     lines = []
     for measure in evaluation.measures.compared:
-        matrix = by_seed(evaluation.studies, measure.name)
-        verdict = judge(matrix)
-        if verdict is None or not verdict.rivals or len(verdict.leaders.names) > 1:
+        verdict = evaluation.verdicts[measure.name]
+        if verdict is None or not verdict.comparisons or len(verdict.leaders.names) > 1:
             continue
         second = verdict.rivals[0]
+        matrix = by_seed(evaluation.studies, measure.name)
         values = matrix.loc[[verdict.leader, second]].dropna(axis=1)
         if not values.shape[1]:
             continue
@@ -195,18 +195,11 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     if one_seed:
         names = []  # of a thousand algorithms there are half a million pairs
     lines = []
-    for first, second in combinations(names, 2):
-        line: dict[str, Any] = {"algorithm": first, "less": second}
+    for place, first in enumerate(names):
+        of_first = [{"algorithm": first, "less": second} for second in names[place + 1 :]]
         for measure in compared:
-            title = measure.title
-            sample = samples.get(measure.name)
-            if sample is None or not {first, second} <= set(sample.names):
-                line |= entry(title, reason="not computed, see the table above")
-            else:
-                interval = sample.difference(first, second)
-                line |= interval_entry(title, interval)
-                line[f"{title}.best"] = interval.excludes_zero
-        lines.append(line)
+            _add_differences(of_first, measure.title, samples.get(measure.name))
+        lines += of_first
     notes = [
         f"Bold: the {statistics.percent} paired bootstrap interval excludes 0. {len(lines)} pairs, "
         "each judged by itself, so that of many pairs some exclude 0 by luck. Verdicts stand in "
@@ -216,6 +209,22 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
         notes = ["One seed judges no pair: none is listed."] if one_seed else []
     title = "How far apart are every two? A paired bootstrap, each pair by itself"
     return table(lines, "differences", title, columns, notes, detail=True)
+
+
+def _add_differences(lines: Sequence[dict[str, Any]], title: str, sample: Resamples | None) -> None:
+    """Add the differences by one measure to lines that share their first algorithm."""
+    judged = set(sample.names) if sample else set()
+    seconds = [line["less"] for line in lines if {line["algorithm"], line["less"]} <= judged]
+    intervals = {}
+    if sample and seconds:
+        intervals = sample.differences(lines[0]["algorithm"], seconds)
+    for line in lines:
+        interval = intervals.get(line["less"])
+        if interval is None:
+            line |= entry(title, reason="not computed, see the table above")
+        else:
+            line |= interval_entry(title, interval)
+            line[f"{title}.best"] = interval.excludes_zero
 
 
 def resamples(

@@ -24,6 +24,7 @@ from dgbench.reports.over_seeds import (
 from dgbench.reports.render.drawing import (
     DASHED,
     INK,
+    MOST_DRAWN,
     REST,
     canvas,
     colored,
@@ -34,6 +35,7 @@ from dgbench.reports.render.drawing import (
     within_reach,
 )
 from dgbench.reports.tables import percent
+from dgbench.validation import some_of
 
 _COLUMNS = 3  # panels beside each other
 # points; errors of the most frequent class this close to the blind guess's get no curve of their
@@ -251,7 +253,7 @@ def _caption(evaluations: Sequence[Evaluation], colors: Colors) -> str:
         for a in e.errors.loc[e.errors["role"] == "everywhere", "algorithm"].map(str)
     }
     gray = sorted(drawn - colors.keys())
-    note = f" In gray: {', '.join(gray)}." if gray else ""
+    note = f" In gray: {some_of(gray, MOST_DRAWN)}." if gray else ""
     text = "Model trained on all given environments (triangles)"
     note = _on_references(evaluations) + note
     if count == 1:

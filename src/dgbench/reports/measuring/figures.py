@@ -28,6 +28,7 @@ from dgbench.reports.over_seeds import (
     seeds_of,
     standard_deviation,
 )
+from dgbench.reports.predictions import costs, selected
 from dgbench.reports.render.drawing import (
     COLORS,
     DASHED,
@@ -52,8 +53,8 @@ def degradation_figure(benchmark: Benchmark) -> Figure | None:
     def curve(lines: Sequence[BenchmarkLine], measure: str) -> Curve:
         points = {}
         for index, line in enumerate(lines):
-            costs = [line.selections[measure, seed].cost for seed in line.seeds]
-            points[index] = [100 * cost for cost in costs if cost is not None]
+            by_seeds = costs(line.evaluation.selections, measure)
+            points[index] = [100 * cost for cost in by_seeds]
         return points
 
     caption = (
@@ -195,7 +196,7 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
     """
 
     def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
-        best_of = {line.label(): line.selections[IDEAL, None].names for line in lines}
+        best_of = {line.label(): selected(line.evaluation.selections, IDEAL) for line in lines}
         shown = [
             line
             for line in lines

@@ -10,6 +10,7 @@ from dgbench.reports.over_seeds import (
 )
 from dgbench.reports.render.drawing import (
     INK,
+    MOST_DRAWN,
     canvas,
     finish,
     label_of,
@@ -20,7 +21,11 @@ _NUMBERED = 16  # of more ranks every fifth has its number
 
 
 def rank_figures(benchmark: Benchmark) -> list[Figure]:
-    """Draw one rank diagram per measure; none where there are too few algorithms or settings."""
+    """Draw one rank diagram per measure; none where there are too few algorithms or settings, or
+    more algorithms than a figure has room for.
+    """
+    if len(benchmark.algorithms) > MOST_DRAWN:
+        return []
     ranked, _ = rankings(benchmark)
     return [
         rank_diagram(

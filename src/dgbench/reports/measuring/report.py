@@ -34,11 +34,11 @@ from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.importers import is_from_table
 from dgbench.reports.labels import network_text, variant_text
 from dgbench.reports.measuring.benchmark_certainty import rankings
-from dgbench.reports.measuring.benchmark_choices import correct_selections
-from dgbench.reports.measuring.benchmark_correlations import overview_table
 from dgbench.reports.measuring.benchmark_tables import benchmark_tables
 from dgbench.reports.measuring.benchmarks import Benchmark, benchmark_of_one, benchmarks
 from dgbench.reports.measuring.beside_paper import benchmark_published_tables
+from dgbench.reports.measuring.choices import correct_selections
+from dgbench.reports.measuring.correlations import overview_table
 from dgbench.reports.measuring.curves import benchmark_curves, error_curves, highlighted
 from dgbench.reports.measuring.figures import (
     asymptotic_figure,
@@ -55,14 +55,14 @@ from dgbench.reports.over_seeds import (
     means,
     only_one_environment,
     ranked_by,
-    selections,
     too_few,
 )
+from dgbench.reports.predictions import costs, selected
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.render.drawing import MOST_DRAWN, too_many
 from dgbench.reports.resolution import no_verdict
-from dgbench.reports.standing import judge
 from dgbench.reports.tables import decimal, percent
 
 
@@ -107,6 +107,8 @@ def _figures(benchmark: Benchmark, baseline: str) -> tuple[list[Figure], list[tu
         omissions.append(("no figure of the baseline", reason))
     if not scattered:
         omissions.append(("no scatter", "no study has both a practical measure and an ideal error"))
+    if len(benchmark.algorithms) > MOST_DRAWN:
+        omissions.append(("no figure of ranks", too_many(len(benchmark.algorithms))))
     sized = [degradation_figure(benchmark), asymptotic_figure(benchmark)]
     if benchmark.size_axis is None:
         reason = "no key scales N alone; name the one to use with report.size_axis"
@@ -211,7 +213,7 @@ def measures_answer(evaluation: Evaluation) -> list[str]:
     values = by_seed(studies, measure.name)
     if len(values) < 2:
         return [too_few(names, len(values), "results"), *_by_seeds(studies, measure.name)]
-    verdict = judge(values, absent=names)
+    verdict = evaluation.verdicts[measure.name]
     if verdict is None:
         return []
     if len(verdict.leaders.names) > 1:
@@ -222,7 +224,7 @@ def measures_answer(evaluation: Evaluation) -> list[str]:
         quantity = f"lowest {title}"
         head = f"{verdict.leaders.sentence(quantity, errors, 'error', trained_on_one)}."
     else:
-        truly = selections(studies, [IDEAL])[IDEAL, None].names
+        truly = selected(evaluation.selections, IDEAL)
         head = verdict.headline(title, truly=truly)
     level = means(values)[verdict.leader]
     numbers = verdict.numbers(title, level)
@@ -255,30 +257,28 @@ def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
 def _truth(evaluation: Evaluation) -> list[str]:
     """Write who has the lowest ideal error, and what selecting by the measures costs."""
     studies = evaluation.studies
-    chosen = selections(studies, [measure.name for measure in evaluation.measures.ranked])
-    best = chosen[IDEAL, None].names
+    selections = evaluation.selections
+    best = selected(selections, IDEAL)
     if not best:
         return []
-    values = by_seed(studies, IDEAL)
-    verdict = judge(values, absent=algorithms_of(studies))
-    error = percent(means(values)[best[0]])
+    verdict = evaluation.verdicts[IDEAL]
+    error = percent(means(by_seed(studies, IDEAL))[best[0]])
     if verdict is not None and verdict.decided:
         text = f"Over all environments {best[0]} is truly best, with an ideal error of {error}%"
     else:
         have = "has" if len(best) == 1 else "have"
         text = f"Over all environments {' = '.join(best)} {have} the lowest ideal error, {error}%"
-    costs = []
+    prices = []
     for measure in evaluation.measures.compared:
-        choice = chosen[measure.name, None]
-        if choice.cost is not None:
-            names = " = ".join(choice.names)
-            costs.append(
-                f"selecting by {measure.title} ({names}) costs {percent(choice.cost)} points of it"
+        names = " = ".join(selected(selections, measure.name))
+        for cost in costs(selections, measure.name, on_mean=True):
+            prices.append(
+                f"selecting by {measure.title} ({names}) costs {percent(cost)} points of it"
             )
     apart = ""
     if verdict is not None and verdict.rivals and not verdict.decided:
         apart = f" By the ideal, {verdict.apart(verdict.leader)}"
-    return [f"{'; '.join([text, ', '.join(costs)]) if costs else text}.{apart}"]
+    return [f"{'; '.join([text, ', '.join(prices)]) if prices else text}.{apart}"]
 
 
 #: more settings than these are folded away, one line each, so that the tables over all of them are
@@ -305,14 +305,14 @@ class MeasuresReport(ReportOfMeasures):
     def __call__(
         self, collection: Collection, selection: Selection, split_by: str | None = None
     ) -> Document:
-        selected = select_runs(collection, selection, split_by)
+        chosen = select_runs(collection, selection, split_by)
         collection = collection.without_numbers()
-        labels = [run.label for run in selected.runs]
+        labels = [run.label for run in chosen.runs]
         baseline = check_algorithm(self, "baseline", labels)
         if self.pair:
             labels_of_pair(self.pair, set(labels))
-        evaluation = evaluate(selected, split_by, self.choice)
-        del selected  # a line for each of up to millions of tests, which nothing below reads
+        evaluation = evaluate(chosen, split_by, self.choice)
+        del chosen  # a line for each of up to millions of tests, which nothing below reads
         all_benchmarks = benchmarks(evaluation, self.size_axis)
         sections, refusals = benchmark_sections(all_benchmarks, self.statistics, baseline)
         problems = [*collection.problems, *evaluation.problems, *refusals]

@@ -7,17 +7,12 @@ Beside each stand plain sentences that say what it can and cannot tell. How sure
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-import pandas as pd
 
 from dgbench.analysis import Measure, Statistics
 from dgbench.plan.folds import LOO, tested_by_fold
-from dgbench.plan.measures import IDEAL, WORST
 from dgbench.reports.chance import with_errors, with_measures
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Evaluation, Setting
@@ -27,6 +22,8 @@ from dgbench.reports.measuring.certainty import (
     lead_table,
     resampled_table,
 )
+from dgbench.reports.measuring.choices import selection_table
+from dgbench.reports.measuring.correlations import correlation_table
 from dgbench.reports.measuring.expected import (
     expected_measures,
     expected_table,
@@ -34,24 +31,18 @@ from dgbench.reports.measuring.expected import (
     of_means_cells,
 )
 from dgbench.reports.over_seeds import (
-    COEFFICIENTS,
-    Chosen,
     algorithms_of,
     by_seed,
-    candidates,
-    correlations,
     means,
-    over_seeds,
     ranked_by,
     reasons,
     seed_columns,
     seed_counts,
     seeds_of,
-    selections,
     side_by_side,
 )
-from dgbench.reports.resolution import below_noise, resolution, smallest_found
-from dgbench.reports.tables import Column, Table, entry, interval_entry, table
+from dgbench.reports.resolution import below_noise, resolution
+from dgbench.reports.tables import Column, Table, table
 from dgbench.validation import some_of
 
 _MOST_ABSENCES = 6  # sentences on missing values; more are counted
@@ -234,79 +225,6 @@ def on_measures(evaluation: Evaluation) -> list[str]:
     return sentences + _absence_notes(evaluation)
 
 
-def on_selection(studies: pd.DataFrame) -> list[str]:
-    """Describe what the selection table supports."""
-    sentences = [
-        (
-            "Degradation: ideal error of the selected algorithm less the lowest one, in "
-            "percentage points (0: truly best)."
-        ),
-        "Ties are shown as a = b, the first counts.",
-    ]
-    names = algorithms_of(studies)
-    seeds = seeds_of(studies)
-    if len(names) == 1:
-        return ["1 algorithm: there is nothing to choose from; train another."]
-    if not studies[IDEAL].notna().any():
-        sentences.append(
-            "No ideal errors: whether a selected algorithm is truly best cannot be known."
-        )
-    else:
-        word = "seed" if len(seeds) == 1 else "seeds"
-        sentences.append(
-            f"{len(seeds)} {word}, {len(names)} algorithms: a blind guess among {len(names)} "
-            f"algorithms is right once in {len(names)}, keep that in mind when counting correct "
-            "selections."
-        )
-    pools = candidates(studies)
-    for seed in seeds:
-        incomplete = sorted(set(names) - set(pools[seed]))
-        if incomplete:
-            sentences.append(
-                f"Seed {seed} is incomplete for {', '.join(incomplete)}: not chosen among."
-            )
-    incomplete = sorted(set(names) - set(pools[None]))
-    if not pools[None]:
-        sentences.append(
-            "No choice on the mean: fewer than 2 algorithms are complete in every seed."
-        )
-    elif incomplete:
-        sentences.append(f"The choice on the mean leaves out {', '.join(incomplete)}.")
-    return sentences
-
-
-def on_correlation(studies: pd.DataFrame) -> list[str]:
-    """Describe what the rank correlations support."""
-    count = len(by_seed(studies, WORST).index.intersection(by_seed(studies, IDEAL).index))
-    total = len(algorithms_of(studies))
-    seeds = seeds_of(studies)
-    if total == 1:
-        return ["1 algorithm: a rank correlation needs 2 or more; train another."]
-    sentences = [
-        (
-            "1 means that the measure orders the algorithms as the ideal one does. Negative ones "
-            "are underlined."
-        )
-    ]
-    if count < 2:
-        sentences.append(f"{count} algorithm with all folds: a rank correlation needs 2 or more.")
-    elif count == 2:
-        sentences.append(
-            "2 algorithms: a rank correlation can only be 1 or -1, so this is no evidence."
-        )
-    elif count <= 6:
-        sentences.append(
-            f"{count} algorithms: even a perfect correlation comes up by chance in 1 of "
-            f"{math.factorial(count)} orders; compare more algorithms before ranking the measures."
-        )
-    pools = candidates(studies)
-    if any(len(pools[seed]) < total for seed in seeds):
-        sentences.append("(k of n) marks a seed in which only k of the n algorithms are complete.")
-    if len(seeds) == 1:
-        sentences.append("1 seed: no standard deviation.")
-    return sentences
-
-
 def _absence_notes(evaluation: Evaluation) -> list[str]:
     """Explain which values of the measure table are missing, and why."""
     studies = evaluation.studies
@@ -325,133 +243,3 @@ def _absence_notes(evaluation: Evaluation) -> list[str]:
     if more > 0:
         sentences[_MOST_ABSENCES:] = [f"{more} more sentences stand in the table of every seed."]
     return sentences
-
-
-MEASURE = Column("measure", key=True)
-
-
-def selection_table(evaluation: Evaluation) -> Table:
-    """List, for each measure, the algorithm that it selects and what that costs."""
-    studies = evaluation.studies
-    seeds = seeds_of(studies)
-    columns = [
-        MEASURE,
-        *(Column(f"seed {seed}") for seed in seeds),
-        Column("mean over seeds"),
-        Column(
-            "degradation",
-            unit="points",
-            help="ideal error of the selected algorithm less the lowest, over seeds",
-        ),
-        Column(
-            "degradation (mean)",
-            unit="points",
-            help="the same for the algorithm selected on the mean over seeds",
-        ),
-        Column(
-            "truly best",
-            unit="count",
-            help="seeds in which the selected algorithm has the lowest ideal error",
-        ),
-        Column(
-            "resolution",
-            unit="points",
-            help="smallest difference of the measure that the seeds find, 80% power",
-        ),
-    ]
-    measures = evaluation.measures.of_runs
-    chosen = selections(studies, [measure.name for measure in measures])
-    several = len(algorithms_of(studies)) > 1
-    lines = [_selection_line(measure, studies, chosen) for measure in measures if several]
-    return table(
-        lines, "selected", "Algorithm each measure selects", columns, on_selection(studies)
-    )
-
-
-def _selection_line(
-    measure: Measure, studies: pd.DataFrame, chosen: Mapping[tuple[str, int | None], Chosen]
-) -> dict[str, Any]:
-    """Fill the line of a measure in :func:`selection_table`."""
-    name = measure.name
-    seeds = seeds_of(studies)
-    line: dict[str, Any] = {"measure": measure.title}
-    columns: dict[int | None, str] = {seed: f"seed {seed}" for seed in seeds}
-    columns[None] = "mean over seeds"
-    for seed, column in columns.items():
-        names = " = ".join(chosen[name, seed].names)
-        line |= entry(column, names or None, reason="no algorithm has this measure")
-    costs = [chosen[name, seed].cost for seed in seeds]
-    losses = [cost for cost in costs if cost is not None]
-    absence = "no seed has both a selection and ideal errors"
-    line |= over_seeds("degradation", losses, len(seeds), absence)
-    reason = "nothing selected or no ideal error"
-    line |= entry("degradation (mean)", chosen[name, None].cost, reason=reason)
-    if losses:
-        right = float(losses.count(0.0))
-        line |= entry("truly best", right, n=len(losses), flag=f"of {len(losses)}")
-    else:
-        line |= entry("truly best", reason="no ideal errors")
-    smallest = smallest_found(by_seed(studies, name))
-    if smallest:
-        return line | interval_entry("resolution", smallest)
-    return line | entry("resolution", reason="no two algorithms differ over 2 seeds")
-
-
-def correlation_table(evaluation: Evaluation) -> Table:
-    """Correlate the ranks of each practical measure with those of the ideal one, per seed and mean
-    ± std.
-    """
-    studies = evaluation.studies
-    seeds = seeds_of(studies)
-    columns = [
-        MEASURE,
-        Column("coefficient", key=True),
-        *(Column(f"seed {seed}", unit="correlation") for seed in seeds),
-        Column(
-            "mean over seeds",
-            unit="correlation",
-            help="mean ± standard deviation of the values per seed",
-        ),
-    ]
-    several = len(algorithms_of(studies)) > 1
-    parts = [
-        _correlation_lines(studies, evaluation.measures.practical, coefficient)
-        for coefficient in COEFFICIENTS
-        if several
-    ]
-    title = "Rank correlation with the ideal measure over algorithms"
-    frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    return table(frame, "correlation", title, columns, on_correlation(studies))
-
-
-def _correlation_lines(
-    studies: pd.DataFrame, measures: Sequence[Measure], coefficient: str
-) -> pd.DataFrame:
-    """Fill the lines of a coefficient in :func:`correlation_table`, one for each measure."""
-    seeds = seeds_of(studies)
-    count = len(algorithms_of(studies))
-    lines: list[dict[str, Any]] = []
-    rhos: dict[str, dict[int, float]] = {}
-    absences: dict[str, str] = {}
-    for measure in measures:
-        rho, reason_of = correlations(studies, measure.name, coefficient)
-        rhos[measure.title] = rho
-        absences[measure.title] = next(iter(reason_of.values()), "")
-        line: dict[str, Any] = {"measure": measure.title, "coefficient": coefficient}
-        complete = studies[[measure.name, IDEAL]].notna().all(axis=1)
-        for seed in seeds:
-            number = int((complete & (studies["seed"] == seed)).sum())
-            part = number < count and seed in rho
-            flag = f"({number} of {count})" if part else ""
-            reason = reason_of.get(seed, "")
-            line |= entry(f"seed {seed}", rho.get(seed), flag=flag, reason=reason)
-        lines.append(line)
-    means_over = seed_columns(
-        pd.DataFrame.from_dict(rhos, orient="index"),
-        "mean over seeds",
-        list(rhos),
-        dict.fromkeys(rhos, len(seeds)),
-        absences,
-        highest=True,
-    )
-    return pd.DataFrame(lines, index=list(rhos)).join(means_over)

@@ -23,6 +23,7 @@ from dgbench.reports.render.drawing import (
     DASHED,
     GRAY,
     INK,
+    MOST_DRAWN,
     canvas,
     finish,
     grid,
@@ -55,11 +56,13 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
     if not level:
         return None
     name = f"accuracy_{slug(leaderboard.title)}"
-    places, height = _places(list(level))
+    order = list(level)
+    shown, undrawn = order[:MOST_DRAWN], order[MOST_DRAWN:]
+    places, height = _places(shown)
     with canvas(name, _WIDTH, 0.8 + _LINE * height) as drawn:
         axes = drawn.add_subplot()
         averages = leaderboard.averages
-        _dots(axes, list(level), level, averages)
+        _dots(axes, shown, level, averages)
         on_chance = _draw_chance([axes], [leaderboard.chance], label=BLIND_GUESS)
         right = axes.get_xlim()[1]
         for algorithm, y in places.items():
@@ -79,7 +82,7 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
             if plural
             else "mean over the held-out environments and"
         )
-        caption = f"Dot: {scope} seeds. {_caption([averages])}{on_chance}"
+        caption = f"Dot: {scope} seeds. {_caption([averages], undrawn)}{on_chance}"
         return finish(drawn, name, "Average accuracy of every algorithm", caption)
 
 
@@ -91,6 +94,7 @@ def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
         return None
     level = leaderboard.level
     order = [*level, *(algorithm for algorithm in leaderboard.algorithms if algorithm not in level)]
+    order, undrawn = order[:MOST_DRAWN], order[MOST_DRAWN:]
     across = 2 if len(leaderboard.datasets) in (2, 4) else 3
     down = -(-len(leaderboard.datasets) // across)
     name = f"accuracy_by_dataset_{slug(leaderboard.title)}"
@@ -105,19 +109,20 @@ def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
             axes.set_visible(False)
         drawn.supxlabel("test accuracy (%), higher is better", fontsize=11)
         text = "Dot: mean over the held-out environments and seeds; each panel has its own scale."
-        return finish(
-            drawn, name, "Accuracy on each dataset", f"{text} {_caption(shown)}{on_chance}"
-        )
+        caption = f"{text} {_caption(shown, undrawn)}{on_chance}"
+        return finish(drawn, name, "Accuracy on each dataset", caption)
 
 
 def rank_figure(leaderboard: Leaderboard) -> Figure | None:
     """Draw mean ranks with Nemenyi's critical difference; None for fewer than 3 algorithms or 2
-    blocks.
+    blocks, and for more than :data:`~dgbench.reports.render.drawing.MOST_DRAWN` algorithms.
 
     Blocks must be independent of one another. Datasets are, so with several of them each is a block
     (accuracies are means over seeds); the seeds of one dataset are too, but environments are not:
     their models share training data.
     """
+    if len(leaderboard.algorithms) > MOST_DRAWN:
+        return None
     averages = [dataset.averages for dataset in leaderboard.datasets]
     if len(averages) > 1:
         levels = [means(matrix) for matrix in averages]
@@ -254,17 +259,29 @@ def _places(order: Sequence[str]) -> tuple[dict[str, float], float]:
     return places, top
 
 
-def _caption(panels: Sequence[pd.DataFrame]) -> str:
-    """Explain what lines and colors mean.
+def _caption(panels: Sequence[pd.DataFrame], undrawn: Sequence[str]) -> str:
+    """Explain what lines and colors mean, and count the algorithms that are not drawn.
 
     Args:
         panels: accuracy by algorithm and seed, of each panel.
+        undrawn: algorithms beyond those that the figure shows.
     """
+    text = _on_seeds(panels, undrawn)
+    if not undrawn:
+        return text
+    return (
+        f"{text} Not drawn: {len(undrawn):,} others, of lower averages, which stand in the table "
+        "and its CSV file."
+    )
+
+
+def _on_seeds(panels: Sequence[pd.DataFrame], undrawn: Sequence[str]) -> str:
     compared = [comparable(panel) for panel in panels]
     if max(judged.shape[1] for judged in compared) < 2:
         return "1 seed: no interval, so any difference may be the luck of the seed."
     pairs = zip(panels, compared, strict=True)
     hollow = {str(name) for panel, judged in pairs for name in panel.index.difference(judged.index)}
+    hollow -= set(undrawn)
     text = (
         "Line: 95% t interval over seeds, on the same data. Blue: may be the best (one that "
         "varies much between seeds is hard to rule out); gray: worse than another, by paired "

@@ -76,6 +76,10 @@ class RankedDataset:
         """Algorithm -> seeds with at least one run."""
         return seed_counts(self.accuracies)
 
+    @cached_property
+    def _reasons(self) -> dict[str, str]:
+        return reasons(self.accuracies, "accuracy")
+
     def absence_reason(self, algorithm: str) -> str:
         """Return why an algorithm has no average, or an empty text if nothing is missing."""
         if algorithm not in self.seeds:
@@ -86,7 +90,7 @@ class RankedDataset:
                 self.folder, str(example.identity["algorithm"]), Path(example.folder)
             )
             return f"not planned: no run of {algorithm} here; to fill: {fill}"
-        return reasons(self.accuracies, "accuracy").get(algorithm, "")
+        return self._reasons.get(algorithm, "")
 
 
 @dataclass(frozen=True, eq=False)

@@ -155,7 +155,7 @@ def standing_table(theirs: Published) -> Table:
     )
 
 
-def _stated(column: str, value: Value | None, reason: str) -> dict[str, Any]:
+def _stated(column: str, value: Value | None, reason: str = "") -> dict[str, Any]:
     if value is None:
         return entry(column, reason=reason)
     return entry(column, value.mean / 100, std=None if value.error is None else value.error / 100)
@@ -270,21 +270,14 @@ def _comparison(leaderboard: Leaderboard, theirs: Published, settings: str) -> T
     for algorithm in rows:
         line: dict[str, Any] = {"algorithm": algorithm}
         for name in shared:
-            our_accuracy, their_accuracy = (
-                ours.get(algorithm, {}).get(name),
-                printed[algorithm].get(name),
-            )
-            error = None if their_accuracy is None else theirs.values[algorithm][name].error
-            difference = (
-                None
-                if our_accuracy is None or their_accuracy is None
-                else our_accuracy - their_accuracy
-            )
+            accuracy = ours.get(algorithm, {}).get(name)
+            value = theirs.values[algorithm].get(name)
+            difference = None
+            if accuracy is not None and value is not None:
+                difference = accuracy - printed[algorithm][name]
             reason = "one of the two is missing"
-            line |= entry(f"{name} ours", our_accuracy, reason=reason)
-            line |= entry(
-                f"{name} theirs", their_accuracy, std=None if error is None else error / 100
-            )
+            line |= entry(f"{name} ours", accuracy, reason=reason)
+            line |= _stated(f"{name} theirs", value)
             line |= entry(f"{name} difference", difference, reason=reason)
         lines.append(line)
     notes = [f"Theirs: {theirs.source}; {theirs.note}. {settings}"]
@@ -451,21 +444,16 @@ def _settings_note(leaderboard: Leaderboard, theirs: Published, selection: str) 
 def _our_means(leaderboard: Leaderboard, theirs: Published) -> dict[str, dict[str, float]]:
     """Average accuracies over our seeds: algorithm -> column of theirs -> mean."""
     ours: dict[str, dict[str, float]] = {name: {} for name in leaderboard.algorithms}
+    if theirs.dataset:
+        for (name, env, algorithm), level in _accuracies(leaderboard).items():
+            if name == theirs.dataset:
+                ours[algorithm][env] = level
+        return ours
     for dataset in leaderboard.datasets:
-        if not theirs.dataset:
-            key = (
-                dataset.title
-                if dataset.title in theirs.columns
-                else str(dataset.identity["dataset"])
-            )
-            for algorithm, level in means(dataset.averages).items():
-                ours[algorithm][key] = level
-        elif theirs.dataset == dataset.identity["dataset"]:
-            for env in dataset.environments:
-                for algorithm, level in means(
-                    by_seed(dataset.accuracies[dataset.accuracies["env"] == env], "accuracy")
-                ).items():
-                    ours[algorithm][env] = level
+        has_title = dataset.title in theirs.columns
+        column = dataset.title if has_title else str(dataset.identity["dataset"])
+        for algorithm, level in means(dataset.averages).items():
+            ours[algorithm][column] = level
     return ours
 
 

@@ -49,6 +49,7 @@ from dgbench.reports.ranking.tables import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.render.drawing import MOST_DRAWN, too_many
 from dgbench.reports.resolution import no_verdict
 from dgbench.reports.standing import judge
 from dgbench.reports.tables import percent
@@ -240,4 +241,6 @@ def _facts(leaderboard: Leaderboard) -> list[tuple[str, str]]:
         facts.append(
             (dataset.title, f"{variant_text(dataset.identity)}; {form}; held out: {held_out}")
         )
+    if len(leaderboard.algorithms) > MOST_DRAWN:
+        facts.append(("no figure of ranks", too_many(len(leaderboard.algorithms))))
     return [*facts, *([("code", ", ".join(leaderboard.codes))] if leaderboard.codes else [])]

@@ -162,10 +162,8 @@ def dataset_table(
     parts = []
     for env in dataset.environments:
         rows_of_env = dataset.accuracies[dataset.accuracies["env"] == env]
-        missing = {
-            name: reasons(rows_of_env, "accuracy").get(name) or dataset.absence_reason(name)
-            for name in order
-        }
+        reason_of = reasons(rows_of_env, "accuracy")
+        missing = {name: reason_of.get(name) or dataset.absence_reason(name) for name in order}
         parts.append(
             seed_columns(
                 by_seed(rows_of_env, "accuracy"), env, order, seeds, missing, highest=True, bar=kind
@@ -186,7 +184,8 @@ def dataset_table(
         Column("std", "std (points)", "points", deviation),
     ]
     lines = side_by_side(order, parts)
-    summaries = [_summary(line, dataset, divisor) for line in lines.to_dict("records")]
+    images = _images(dataset)
+    summaries = [_summary(line, dataset, images, divisor) for line in lines.to_dict("records")]
     lines = lines.join(pd.DataFrame(summaries))
     notes = [
         (
@@ -195,7 +194,7 @@ def dataset_table(
             f"{_DIVISORS[divisor]}."
         ),
         _tested(dataset),
-        *([] if _images(dataset) else ["Overall is absent: the number of test images is unknown."]),
+        *([] if images else ["Overall is absent: the number of test images is unknown."]),
         *accuracy_note({dataset.title: dataset.chance}),
     ]
     if dataset.identity["protocol"] == LOO and len(dataset.environments) > 1:
@@ -227,20 +226,26 @@ def chosen_table(leaderboard: Leaderboard, choices: Sequence[Choice]) -> Table:
     return table(lines, "chosen", "Chosen steps and hyperparameters", columns, [note], detail=True)
 
 
-def _summary(line: Mapping[Any, Any], dataset: RankedDataset, divisor: str) -> dict[str, Any]:
+def _summary(
+    line: Mapping[Any, Any], dataset: RankedDataset, images: Mapping[str, float], divisor: str
+) -> dict[str, Any]:
     """Compute average, overall accuracy and deviation of an algorithm that has every environment.
 
     Args:
         line: of the table, with the mean over seeds in every environment.
+        dataset: of the table.
+        images: of :func:`_images`.
+        divisor: of the deviation, see :func:`dataset_table`.
     """
     means: dict[str, float] = {env: line[env] for env in dataset.environments}
-    if missing := [env for env, value in means.items() if value is None or math.isnan(value)]:
+    missing = [env for env, value in means.items() if value is None or math.isnan(value)]
+    if missing:
         return entries(("average", "overall", "std"), line[f"{missing[0]}.reason"])
     flag = "(uneven n)" if len({line[f"{env}.n"] for env in means}) > 1 else ""
     level = list(means.values())
     return {
         **entry("average", mean(level), flag=flag),
-        **_attempt("overall", lambda: overall(means, _images(dataset))),
+        **_attempt("overall", lambda: overall(means, images)),
         **_attempt("std", lambda: domain_std(level, divisor)),
     }
 
@@ -467,14 +472,14 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
     columns = [ALGORITHM]
     for dataset in leaderboard.datasets:
-        dataset_runs, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
+        dataset_runs = runs[runs["dataset"] == dataset.title]
+        no_runs = dataset_runs.iloc[:0]
+        runs_of = dict(iter(dataset_runs.groupby("algorithm")))
         for line in lines:
-            algorithm_runs = dataset_runs[dataset_runs["algorithm"] == line["algorithm"]]
-            accuracies = line_values(over_seeds, line["algorithm"])
-            deviation, n = (
-                standard_deviation(accuracies),
-                len(accuracies) if len(accuracies) > 1 else None,
-            )
+            algorithm_runs = runs_of.get(line["algorithm"], no_runs)
+            accuracies = line_values(dataset.averages, line["algorithm"])
+            deviation = standard_deviation(accuracies)
+            n = len(accuracies) if len(accuracies) > 1 else None
             line |= _mean(
                 f"{dataset.title} epoch",
                 algorithm_runs["deviation"],

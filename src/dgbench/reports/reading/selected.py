@@ -2,7 +2,7 @@
 made of.
 
 They come from a collection or from the rows of one study; of a frame, see
-:mod:`dgbench.reports.results`.
+:mod:`dgbench.reports.frames`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.analysis.selection import (
+    CHOSEN,
     RunKey,
     Selection,
     UncountedRuns,
@@ -28,8 +29,21 @@ from dgbench.analysis.selection import (
 )
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
-from dgbench.records.rows import EVALUATED, LATER_COUNTS, Role, identity_key, identity_keys, keys
-from dgbench.reports.labels import algorithm_labels
+from dgbench.records.rows import (
+    EVALUATED,
+    LATER_COUNTS,
+    NOT_ADAPTED,
+    Role,
+    identity_key,
+    identity_keys,
+    keys,
+)
+from dgbench.reports.labels import (
+    adaptation_text,
+    algorithm_labels,
+    algorithm_name,
+    is_adapted,
+)
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
@@ -50,7 +64,7 @@ class SelectedRun:
     step: int = -1  #: the step whose errors count, -1 where there is none
     #: validation accuracy that speaks for it, NaN where there is none
     accuracy: float = float("nan")
-    reason: str = ""  #: why it does not count; empty where it does
+    reason: str = ""  #: why it does not count; empty if it does
     not_chosen: bool = False  #: it does not count because another draw of its search was chosen
     finished: bool = True  #: it was trained to its end
     #: in which it has ``test`` rows, at any step; of ``full`` folds alone
@@ -99,14 +113,27 @@ def no_seeds(published: Sequence[Published]) -> RecordError:
     )
 
 
-def select_runs(
-    collection: Collection, selection: Selection, split_by: str | None = None
-) -> Selected:
-    """Choose a step of every finished run and a draw of every search.
+@dataclass(frozen=True, eq=False)
+class NamedRuns:
+    """What selections and tables call the runs of a collection, in their order."""
+
+    keys: Sequence[RunKey]
+    labels: Sequence[str]  #: the algorithms as tables name them
+
+
+def name_runs(
+    collection: Collection,
+    *,
+    searches: bool,
+    adaptation_chosen: bool = False,
+    split_by: str | None = None,
+) -> NamedRuns:
+    """Name the runs of a collection.
 
     Args:
         collection: what was collected.
-        selection: the method.
+        searches: draws of hyperparameters are chosen among, so they share a label.
+        adaptation_chosen: methods of adaptation are chosen among, so they share a label, too.
         split_by: one more identity key whose values are kept apart.
 
     Raises:
@@ -123,7 +150,10 @@ def select_runs(
     run_keys: list[RunKey] = [RunKey("")] * len(collection.runs)
     for group, indices in groups.items():
         identities = [collection.runs[index].identity for index in indices]
-        named = algorithm_labels(identities, searches=selection.chooses_draws)
+        named_as: Sequence[Identity] = identities
+        if adaptation_chosen:
+            named_as = _with_adaptation_chosen(identities)
+        named = algorithm_labels(named_as, searches=searches)
         for index, label, identity in zip(indices, named, identities, strict=True):
             labels[index] = label
             run_keys[index] = RunKey(
@@ -133,20 +163,52 @@ def select_runs(
                 identity["seed"],
                 identity["draw"],
                 identity["protocol"],
+                adaptation_text(identity),
             )
+    return NamedRuns(run_keys, labels)
+
+
+def select_runs(
+    collection: Collection,
+    selection: Selection,
+    split_by: str | None = None,
+    named: NamedRuns | None = None,
+) -> Selected:
+    """Choose a step of every finished run and a draw of every search.
+
+    Args:
+        collection: what was collected.
+        selection: the method.
+        split_by: one more identity key whose values are kept apart.
+        named: its runs as :func:`name_runs` names them, where several methods choose among them.
+
+    Raises:
+        ConfigError: ``split_by`` is no identity key.
+    """
+    if named is None:
+        named = name_runs(
+            collection,
+            searches=selection.chooses_draws,
+            adaptation_chosen=selection.adaptation == CHOSEN,
+            split_by=split_by,
+        )
     rows = finished_rows(collection)
-    choices = selection.choose(records_of(rows, run_keys))
+    choices = selection.choose(records_of(rows, named.keys))
     for index, run in enumerate(collection.runs):
         if run.unusable:
             choices.reason[index] = run.unusable
             choices.steps[index] = -1
     draws = (
-        choose_draws(run_keys, choices, selection) if selection.chooses_draws else UncountedRuns()
+        choose_draws(named.keys, choices, selection) if selection.chooses_draws else UncountedRuns()
     )
     reasons = {**choices.reason, **draws.stuck, **draws.lost}
     everywhere = _environments_of_full(collection)
     decided = zip(
-        collection.runs, labels, choices.steps.tolist(), choices.accuracy.tolist(), strict=True
+        collection.runs,
+        named.labels,
+        choices.steps.tolist(),
+        choices.accuracy.tolist(),
+        strict=True,
     )
     runs = [
         SelectedRun(
@@ -164,6 +226,25 @@ def select_runs(
     ]
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
     return Selected(runs, tests_of(runs, rows, at_step), _folds_without_rows(collection))
+
+
+def _with_adaptation_chosen(identities: Sequence[Identity]) -> list[Identity]:
+    """Give the runs of each algorithm that has adapted ones one name, ``erm (adaptation=chosen)``.
+
+    Runs that do not adapt are among them.
+    """
+    plain_names = [
+        algorithm_name({**identity, "adaptation": NOT_ADAPTED}) for identity in identities
+    ]
+    adapted = set()
+    for identity, name in zip(identities, plain_names, strict=True):
+        if is_adapted(identity):
+            adapted.add(name)
+    renamed: list[Identity] = []
+    for identity, name in zip(identities, plain_names, strict=True):
+        changes = {"adaptation": CHOSEN} if name in adapted else {}
+        renamed.append({**identity, **changes})
+    return renamed
 
 
 class _Tuples:

@@ -44,7 +44,7 @@ from dgbench.reports.document import (
 from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug
-from dgbench.reports.over_seeds import algorithms_of, by_seed, ranked_by
+from dgbench.reports.over_seeds import by_seed, ranked_by
 from dgbench.reports.published import Published, boards, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.commands import adding_commands
@@ -55,7 +55,6 @@ from dgbench.reports.resolution import (
     pilot_of,
     resolution,
 )
-from dgbench.reports.standing import judge
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 from dgbench.validation import Count1, Number, Refusal
 
@@ -74,8 +73,9 @@ Points = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1)]
 
 
 def published_pilots(theirs: Published) -> list[Pilot]:
-    """Estimate a pilot from each column of a published table; algorithms count as independent: no
-    seed is known.
+    """Estimate a pilot from each column of a published table.
+
+    Algorithms count as independent: no seed is known.
     """
     pilots = []
     for column in theirs.columns if theirs.bar else ():
@@ -213,7 +213,7 @@ class PowerReport(ReportOfMeasures):
                 "with 2 seeds or more."
             )
             return Section(setting.name, setting.title, answer=[alone])
-        by_test = judge(ranking, absent=algorithms_of(studies))
+        by_test = evaluation.verdicts[ranked.name]
         assert by_test is not None  # two algorithms differ
         order = [by_test.leader, *by_test.leaders.names[1:], *by_test.comparisons]
         judged = ranking.loc[list(dict.fromkeys(order))]
@@ -340,8 +340,9 @@ class PowerReport(ReportOfMeasures):
         for run in group.runs:
             runs[run.label].append(run)
         have = {name: repetitions(runs[name]) for name in names}
-        highest = max(number for numbers in have.values() for number in numbers)
-        targets = set().union(*have.values(), range(highest + 1, highest + 1 + self.batch))
+        anywhere = set().union(*have.values())
+        highest = max(anywhere)
+        targets = anywhere.union(range(highest + 1, highest + 1 + self.batch))
         if str(runs[names[0]][0].identity["code"]).startswith(IMPORTED):
             lacking = (
                 f"{name} {', '.join(map(str, sorted(targets - have[name])))}" for name in names

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ from dgbench.plan.folds import trained_on_tested
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.predictions import need_pyarrow
 from dgbench.reports.document import (
+    ADAPTED_AT_TEST_TIME,
     TARGET_ORACLE,
     Document,
     Figure,
@@ -33,7 +35,7 @@ from dgbench.reports.document import (
     leads,
     problem_table,
 )
-from dgbench.reports.labels import network_text, slug, variant_text
+from dgbench.reports.labels import is_adapted, network_text, slug, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import check_key
@@ -137,13 +139,17 @@ class ErrorsReport(Report):
                 _section(title, by_algorithm, compared, problems, progress)
                 for title, by_algorithm in settings.items()
             ]
-        oracle = any(trained_on_tested(predicted.run.identity) for predicted in runs)
+        warnings = []
+        if any(trained_on_tested(predicted.run.identity) for predicted in runs):
+            warnings.append(TARGET_ORACLE)
+        if any(is_adapted(predicted.run.identity) for predicted in runs):
+            warnings.append(ADAPTED_AT_TEST_TIME)
         return Document(
             title="Which images are wrong",
             selection=" and ".join(_evaluations(runs)),
             sections=sections,
             problems=problem_table(problems),
-            warnings=[TARGET_ORACLE] if oracle else [],
+            warnings=warnings,
             lead=leads(f"Predictions of {len(runs)} run{'s' * (len(runs) != 1)}", problems),
             words=WORDS,
         )
@@ -202,7 +208,7 @@ def _section(
         one, other = pair
         figures.append(_contrast_sheet(title, one, other, read))
         figures.append(_contrast_sheet(title, other, one, read))
-    facts = _facts([run for group in runs.values() for run in group])
+    facts = _facts(list(chain.from_iterable(runs.values())))
     reasons = sorted({figure for figure in figures if isinstance(figure, str) and figure})
     if reasons:
         facts.append(("no images are shown", "; ".join(reasons)))
@@ -484,7 +490,7 @@ def overall_table(counts: ByAlgorithm) -> Table:
     without_auroc = [line["auroc.reason"] for line in lines if "auroc.reason" in line]
     if without_auroc:
         notes.append(f"AUROC is left out: {without_auroc[0]}.")
-    notes += dict.fromkeys(reason for counted in counts.values() for reason in counted.reasons)
+    notes += dict.fromkeys(chain.from_iterable(counted.reasons for counted in counts.values()))
     notes.append(
         "Whether two algorithms can be told apart is said by report=measures and "
         "report=leaderboard."
@@ -529,16 +535,12 @@ def _adjusted_columns(attributes: Sequence[str]) -> list[Column]:
 
 def environment_table(counts: ByAlgorithm) -> Table:
     """List the measures of every algorithm in each environment."""
-    lines = [
-        {
-            "algorithm": algorithm,
-            "env": env,
-            **_over_seeds(measures, ("accuracy", "macro_f1", "auroc", "ece", "excess")),
-            "images": measures["images"].mean(),
-        }
-        for algorithm, counted in counts.items()
-        for env, measures in counted.measures("env").groupby("env", sort=False)
-    ]
+    names = ("accuracy", "macro_f1", "auroc", "ece", "excess")
+    lines = []
+    for algorithm, counted in counts.items():
+        for env, measures in counted.measures("env").groupby("env", sort=False):
+            line = {"algorithm": algorithm, "env": env, **_over_seeds(measures, names)}
+            lines.append({**line, "images": measures["images"].mean()})
     without_help = [replace(column, help="") for column in _MEASURES]
     columns = [_ALGORITHM, _ENVIRONMENT, Column("accuracy", unit="percent"), *without_help, _IMAGES]
     return table(lines, "environments", "Errors by environment", columns)
@@ -547,7 +549,8 @@ def environment_table(counts: ByAlgorithm) -> Table:
 def class_table(counts: ByAlgorithm) -> Table:
     """List the accuracy of each class in each environment."""
     lines = []
-    envs = list(dict.fromkeys(env for counted in counts.values() for env in counted.environments))
+    every = chain.from_iterable(counted.environments for counted in counts.values())
+    envs = list(dict.fromkeys(every))
     for algorithm, counted in counts.items():
         groups = {
             (group["label"], group["env"]): group
@@ -640,8 +643,9 @@ def pair_table(counts: ByAlgorithm) -> Table:
 
 
 def confusion_table(algorithm: str, counts: Counts) -> Table | None:
-    """Count images by true class (lines) and predicted class, with percent of the line; None for
-    very many classes.
+    """Count images by true class (lines) and predicted class, with percent of the line.
+
+    Returns None if there are very many classes.
     """
     if len(counts.classes) > MOST_CLASSES:
         return None
@@ -649,7 +653,8 @@ def confusion_table(algorithm: str, counts: Counts) -> Table | None:
     for name, row in zip(counts.classes, counts.matrix(), strict=True):
         line: dict[str, Any] = {"class": name}
         for predicted, n in zip(counts.classes, row.tolist(), strict=True):
-            line |= entry(f"as {predicted}", n, flag=f"{percent(n / row.sum(), 0)}%" if n else "")
+            share = f"{percent(n / row.sum(), 0)}%" if n else ""
+            line |= entry(f"as {predicted}", n, flag=share)
         lines.append({**line, "images": float(row.sum())})
     columns = [
         _CLASS,
@@ -673,16 +678,17 @@ def confusion_table(algorithm: str, counts: Counts) -> Table | None:
 
 
 def _over_seeds(measures: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:
-    """Compute mean and sample standard deviation of each column; or say why not, where a value is
-    not defined.
+    """Compute mean and sample standard deviation of each column.
+
+    A column with a value that is not defined has the reason instead.
     """
     cells: dict[str, Any] = {}
     for name in names:
         values = measures[name]
         if values.isna().any():
-            cells |= entry(
-                name, reason=_NO_AUROC if name == "auroc" else "the images are of one class"
-            )
+            reason = _NO_AUROC if name == "auroc" else "the images are of one class"
+            cells |= entry(name, reason=reason)
         else:
-            cells |= entry(name, values.mean(), std=values.std() if len(values) > 1 else None)
+            deviation = values.std() if len(values) > 1 else None
+            cells |= entry(name, values.mean(), std=deviation)
     return cells

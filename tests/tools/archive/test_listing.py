@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from tests.tools.conftest import fill_in, write_study
-from tools.results import pack, write_index
+from tools.archive.listing import write_index
+from tools.archive.packing import pack
 
 
 def add(archive: Any, tmp_path: Path, name: str, **study: Any) -> str:

@@ -1,6 +1,4 @@
-"""Finished runs as tidy data frames, ``dgbench.results`` and ``dgbench.measures``, and what is read
-from a frame.
-"""
+"""Finished runs as tidy data frames, ``dgbench.results`` and ``dgbench.measures``."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ EVALUATION = (
     "together",
     "code",
 )
-#: of the columns, those that frames may lack which are older than they are
+#: columns that a frame may lack which was made before they were added
 _LATER = ("n_classes", "majority_wrong")
 #: keys of an identity that a frame spells in columns of their own, ``variant.ratio``
 _IN_COLUMNS = ("variant", "hparams", "user_code", "unlearnable")
@@ -121,6 +119,8 @@ def measures(
 ) -> pd.DataFrame:
     """Compute the measures of every study: average, worst, gap, worst+gap and ideal, or others.
 
+    :func:`dgbench.reports.measures` gives the means over seeds.
+
     One line is one study: all folds of a dataset setting, a ``label`` and a ``seed``. Its columns
     are the keys of the setting, ``label``, ``seed``, the measures ``average``, ``worst``, ``gap``,
     ``worst_gap`` and ``ideal`` (fractions; NaN where it cannot be computed), ``ideal_env``,
@@ -167,8 +167,9 @@ def measures(
 
 
 def selected_of_frame(frame: pd.DataFrame) -> Selected:
-    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines; or of a table
-    of others' results.
+    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines.
+
+    A table of others' results has runs, too.
 
     Raises:
         ConfigError: it is a frame of runs that lacks a column.
@@ -226,7 +227,7 @@ def _check_errors(frame: pd.DataFrame) -> None:
     if impossible.any():
         row = int(impossible.argmax())
         raise ConfigError(
-            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row}; give counts "
+            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row + 1}; give counts "
             "with 0 <= wrong <= seen"
         )
     error = frame["error"].to_numpy(dtype="float64") if "error" in frame else wrong / seen
@@ -234,7 +235,7 @@ def _check_errors(frame: pd.DataFrame) -> None:
     if edited.any():
         row = int(edited.argmax())
         raise ConfigError(
-            f"frame has the error {error[row]:g} in line {row}, where wrong / seen is "
+            f"frame has the error {error[row]:g} in line {row + 1}, where wrong / seen is "
             f"{wrong[row] / seen[row]:g}; change wrong, from which errors are computed"
         )
 
@@ -279,8 +280,9 @@ def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
 
 
 def _place(column: str) -> int:
-    """Return the position of a column among the keys of an identity; one that it does not name
-    comes last.
+    """Return the position of a column among the keys of an identity.
+
+    A column that it does not name comes last.
     """
     key = {"folder": "run", "label": "algorithm"}.get(column, column.partition(".")[0])
     return IDENTITY_KEYS.index(key) if key in IDENTITY_KEYS else len(IDENTITY_KEYS)
