@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis.selection import RunKey, records_of
+from dgbench.analysis.selection import COUNTED_BY, RunKey, records_of
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.cli.outcome import Search, rows_of, runs_of
 from dgbench.errors import ConfigError
@@ -142,7 +142,7 @@ def _accuracies(draws: Sequence[ReadyStudy], scheme: Halving, end: int) -> dict[
         scheme: says how they are judged.
         end: last step whose rows count; a draw that is further already has more.
     """
-    names = ("step", "env", "subset", "env_held_out", "seen", "wrong")
+    names = ("step", "env", "subset", "env_held_out", "seen", "wrong", *COUNTED_BY.values())
     runs = runs_of(draws)
     numbers = {run.hash: number for number, run in enumerate(runs)}
     keys = [

@@ -86,6 +86,7 @@ NO_RESULT: Mapping[str, str] = {
     "trainer.device": "where it is computed; rounding may differ",
     "trainer.channels_last": "layout of memory; rounding may differ",
     "trainer.checkpoint_seconds": "how often a run is saved",
+    "trainer.class_errors": "counts that rows hold besides",
     "trainer.predictions": "what is written beside the rows",
     "trainer.log_every": "how often loss and speed are logged",
 }

@@ -87,7 +87,9 @@ class Fit:
         is_first = process is None or process.rank == 0
         logged = metrics or [None] * len(group.runs)
         records = self._records(logged, is_first)
-        self.recorder = Recorder(records, self.final_only, self.settings.eval_test)
+        self.recorder = Recorder(
+            records, self.final_only, self.settings.eval_test, self.settings.class_errors
+        )
         self.predictions = self._predictions()
         self.checkpointer = self._checkpointer() if is_first else None
         self.metrics = None

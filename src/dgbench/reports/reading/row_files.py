@@ -25,6 +25,7 @@ from dgbench.records.row_columns import parse_columns
 from dgbench.records.rows import (
     DEFAULTS,
     IDENTITY_CHECKS,
+    LATER_COUNTS,
     ROW_CHECKS,
     ParsedRow,
     Role,
@@ -65,12 +66,12 @@ ROW_TYPE = np.dtype(
         ("seen", "int32"),
         ("wrong", "float64"),
         ("loss", "float32"),
-        ("majority_wrong", "float64"),  # NaN where rows do not say it
+        *((name, "float64") for name in LATER_COUNTS),  # NaN where rows do not say it
     ]
 )
 ROW_COLUMNS: tuple[str, ...] = ROW_TYPE.names or ()
 #: columns that archives lack which are older than the key
-LATER_COLUMNS = ("majority_wrong",)
+LATER_COLUMNS = LATER_COUNTS
 
 
 class Names(dict[str, int]):

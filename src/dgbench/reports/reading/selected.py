@@ -29,7 +29,15 @@ from dgbench.analysis.selection import (
 )
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
-from dgbench.records.rows import EVALUATED, NOT_ADAPTED, Role, identity_key, identity_keys, keys
+from dgbench.records.rows import (
+    EVALUATED,
+    LATER_COUNTS,
+    NOT_ADAPTED,
+    Role,
+    identity_key,
+    identity_keys,
+    keys,
+)
 from dgbench.reports.labels import (
     adaptation_text,
     algorithm_labels,
@@ -269,12 +277,14 @@ def select_study(
     for fold in folds:
         identity = {key: first[fold][key] for key in IDENTITY_KEYS}
         runs.append(Run(fold, identity, "DONE", "", 0, 0))
-    names = ["step", "env", "subset", "env_held_out", "seen", "wrong", "majority_wrong"]
+    names = ["step", "env", "subset", "env_held_out", "seen", "wrong", *LATER_COUNTS]
     columns: dict[str, list[Any]] = {"run": [number_of[row["fold"]] for row in rows]}
     for name in names:
         columns[name] = [row.get(name) for row in rows]
     frame = pd.DataFrame(columns)
-    frame = frame.astype({"env": "category", "subset": "category", "majority_wrong": "float64"})
+    frame = frame.astype(
+        {"env": "category", "subset": "category", **dict.fromkeys(LATER_COUNTS, "float64")}
+    )
     selected = select_runs(Collection(runs, frame, [], []), selection)
     without_rows = {fold: reason for fold, reason in unusable.items() if fold not in number_of}
     named = [replace(run, reason=unusable.get(run.folder, run.reason)) for run in selected.runs]
