@@ -387,6 +387,7 @@ FILES = [
     for path in sorted(CONF.glob("*/*.yaml"))
     if path.parent.name
     not in (
+        "adaptation",  # of stored models, not of training
         "experiment",
         "measure",
         "shift_experiment",
