@@ -104,10 +104,6 @@ EXAMPLES = (
         "the draws of a search as one model for each fold and trial",
     ),
     (
-        "model=outputs/STUDY averaging=dfr groups=background",
-        "its runs with a last layer fitted on groups of equal size",
-    ),
-    (
         "model=resnet50 weights=FILE 'classes=[dog,elephant,...]' dataset=pacs dataset.root=PACS",
         "a model of timm",
     ),
