@@ -304,7 +304,7 @@ def studies_of(rows: Path, selection: str) -> pd.DataFrame:
         RecordError: the runs cannot share tables, e.g. two records of one run with the same code.
     """
     frame = dgbench.results(rows, selection, split_by="code")
-    studies = dgbench.measures(frame, split_by="code").rename(columns={"label": "algorithm"})
+    studies = dgbench.measures(frame, split_by="code").drop(columns="label")
     studies.insert(studies.columns.get_loc("algorithm"), "selection", selection)
     for name in setting_keys(studies):
         studies[name] = [words_of(_plain(value)) for value in studies[name]]
