@@ -10,7 +10,7 @@ OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records te
 	tests/golden tests/shift tests/training/test_stacked.py tests/training/test_port.py tests/networks/test_networks.py \
 	tests/networks/test_published_formats.py tests/networks/test_zero_shot.py tests/callbacks \
 	tests/data/test_features.py tests/data/test_from_parquet.py tests/data/test_decoding.py tests/reports/test_tables.py \
-	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
+	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_frames.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py
 # $(call INSTALL,PYTHON,CONSTRAINTS,EXTRAS): by uv, many times as fast; by pip where uv does not find the index that pip knows
 define INSTALL
@@ -113,11 +113,12 @@ bench-report: $(READY)  ## a report over 1,800,000 synthetic rows, the same agai
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/report_speed.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/growth.py
 
-bench-statistics: $(READY)  ## how often intervals hold the truth, tests find what is not there, and sentences say more than they know, simulated (8 minutes)
+bench-statistics: $(READY)  ## how often intervals hold the truth, tests find what is not there, and sentences say more than they know, simulated (11 minutes)
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/interval_coverage.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/seeds_needed.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/statements.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/statements_evidence.py
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/paired_claims.py
 
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) docs/reference_pages.py

@@ -70,6 +70,32 @@ def quality(rng: np.random.Generator, trials: int, draws: int) -> dict[Any, Any]
     return added
 
 
+def accuracies_of(
+    levels: np.ndarray[Any, Any],
+    held_out: tuple[int, ...],
+    better: np.ndarray[Any, Any],
+    rng: np.random.Generator,
+    records: int,
+) -> np.ndarray[Any, Any]:
+    """Draw the accuracies of runs.
+
+    Args:
+        levels: (N,) accuracy in each environment.
+        held_out: positions of the environments that runs are not trained on.
+        better: (...) what is added to the accuracy of each run.
+        rng: of the noise.
+        records: number R of records of a run.
+
+    Returns:
+        (..., R, N, 2): of the ``in`` and the ``out`` part.
+    """
+    unseen = np.isin(np.arange(len(levels)), held_out)
+    level = np.where(unseen, levels, np.maximum(levels, 0.9)) + better[..., None]
+    noise = NOISE * rng.standard_normal((*better.shape, records, len(levels), 2))
+    growth = 1 - 0.3 * np.exp(-np.arange(records) / 3)
+    return np.clip(growth[:, None, None] * level[..., None, :, None] + noise, 0, 1)
+
+
 def lines_of(
     run: tuple[str, str, tuple[int, ...], int, int],
     added: dict[Any, Any],
@@ -80,11 +106,7 @@ def lines_of(
     dataset, algorithm, held_out, trial, draw = run
     levels = np.array(LEVELS[dataset])
     better = added[dataset][trial] + added[dataset, algorithm][trial, draw]
-    unseen = np.isin(np.arange(len(levels)), held_out)
-    level = np.where(unseen, levels, np.maximum(levels, 0.9)) + better
-    noise = NOISE * rng.standard_normal((records, len(levels), 2))
-    growth = 1 - 0.3 * np.exp(-np.arange(records) / 3)
-    accuracy = np.clip(growth[:, None, None] * level[None, :, None] + noise, 0, 1)
+    accuracy = accuracies_of(levels, held_out, np.asarray(better), rng, records)
     args = {
         "algorithm": algorithm,
         "data_dir": "./domainbed/data/",

@@ -18,10 +18,10 @@ import yaml
 from dgbench.plan.measures import choose
 from dgbench.reports.chance import BLIND_GUESS
 from dgbench.reports.evaluation import Evaluation, evaluate
+from dgbench.reports.frames import selection_named
 from dgbench.reports.over_seeds import complete, means
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.results import selection_named
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 

@@ -22,6 +22,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PR_SET_PDEATHSIG = 1  # of Linux' prctl: the signal that a process gets when its parent ends
 
 
+@pytest.fixture(autouse=True)
+def words_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restore the words of the command line, which a command run in this process sets."""
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+
+
 @pytest.fixture
 def double() -> Iterator[None]:
     """Double precision by default, on one thread."""

@@ -58,6 +58,9 @@ RIGHT: Mapping[str, tuple[str, ...]] = {
 OPTIONAL: Mapping[tuple[Any, str], tuple[str, ...]] = {
     (dgbench.evaluate, "name"): ("None", "x"),
     (dgbench.evaluate, "step"): ("None",),
+    (dgbench.evaluate, "initial"): ("None", "x"),
+    (dgbench.evaluate, "alphas"): ("None", "[1]"),
+    (dgbench.evaluate, "groups"): ("None", "x"),
     (dgbench.train, "output"): ("None", "x"),
     (dgbench.score, "training_groups"): ("None", "{}"),
     (dgbench.algorithm, "dtype"): (),

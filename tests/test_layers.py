@@ -165,7 +165,7 @@ def test_what_a_cycle_is(graph: dict[str, set[str]], found: list[str]) -> None:
 
 def test_no_files_import_one_another_in_a_circle() -> None:
     graph = import_graph()
-    assert "dgbench.reports.reading.collect" in graph["dgbench.reports.results"]
+    assert "dgbench.reports.reading.collect" in graph["dgbench.reports.frames"]
     assert cycles(graph) == set()
 
 

@@ -94,15 +94,14 @@ def content_problems(conf: Iterable[str], wheel: Iterable[str], sdist: Iterable[
         conf: paths of the configuration below the repository, e.g. ``conf/train.yaml``.
         wheel, sdist: names of their files; those of the sdist below its top folder.
     """
-    conf, wheel, sdist = set(conf), set(wheel), set(sdist)
-    problems = [
-        f"the wheel lacks {name}" for name in sorted({f"dgbench/{name}" for name in conf} - wheel)
-    ]
-    problems += [f"the sdist lacks {name}" for name in sorted(conf - sdist)]
+    conf = set(conf)
+    wheel = set(wheel)
+    sdist = set(sdist)
+    installed = {f"dgbench/{name}" for name in conf}
     held = {name for name in wheel if name.startswith("dgbench/conf/")}
-    problems += [
-        f"the wheel holds {name}" for name in sorted(held - {f"dgbench/{name}" for name in conf})
-    ]
+    problems = [f"the wheel lacks {name}" for name in sorted(installed - wheel)]
+    problems += [f"the sdist lacks {name}" for name in sorted(conf - sdist)]
+    problems += [f"the wheel holds {name}" for name in sorted(held - installed)]
     expected = ("dgbench/", "hydra_plugins/")
     problems += [
         f"the wheel holds {name}"

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from dgbench.cli.api import train as train
     from dgbench.cli.models import evaluate as evaluate
     from dgbench.reports.api import leaderboard as leaderboard
-    from dgbench.reports.results import measures as measures
-    from dgbench.reports.results import results as results
+    from dgbench.reports.frames import measures as measures
+    from dgbench.reports.frames import results as results
     from dgbench.reports.scoring import score as score
     from dgbench.shift.job import estimate_shift as estimate_shift
     from dgbench.trained.loading import load as load
@@ -28,8 +28,8 @@ _HOME = {
     "evaluate": "dgbench.cli.models",
     "leaderboard": "dgbench.reports.api",
     "load": "dgbench.trained.loading",
-    "measures": "dgbench.reports.results",
-    "results": "dgbench.reports.results",
+    "measures": "dgbench.reports.frames",
+    "results": "dgbench.reports.frames",
     "score": "dgbench.reports.scoring",
     "train": "dgbench.cli.api",
 }

@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from dgbench.analysis.selection import (
+    COUNTED_BY,
     Last,
     LooVal,
     OodVal,
@@ -45,6 +46,8 @@ def row(
 def records(rows: Sequence[Mapping[str, Any]]) -> Records:
     """The rows of one run as columns."""
     names = ["run", "step", "env", "subset", "env_held_out", "seen", "wrong"]
+    if rows and "balanced_wrong" in rows[0]:
+        names += COUNTED_BY.values()
     frame = pd.DataFrame([{"run": 0, **row} for row in rows], columns=names)
     return records_of(frame.astype({"run": int, "step": int}), [RunKey("")])
 
@@ -185,12 +188,47 @@ def test_the_worst_of_runs_that_judge() -> None:
     assert (worst.steps[0], worst.accuracy[0]) == pytest.approx((20, 0.5))
 
 
+def test_the_worst_class_and_the_mean_over_classes() -> None:
+    """By hand: errors by class in two environments, at three steps. The means of all are 0.8, 0.7
+    and 0.7; the worst classes 0.2, 0.5 and 0.4; the means over classes 0.6, 0.65 and 0.7.
+    """
+    lines = []
+    for step, env, wrong, worst, balanced in (
+        (10, "a", 1, 8, 5), (10, "b", 3, 4, 3),
+        (20, "a", 3, 5, 4), (20, "b", 3, 3, 3),
+        (30, "a", 3, 3, 3), (30, "b", 3, 6, 3),
+    ):  # fmt: skip
+        by_class = {"worst_class_wrong": worst, "balanced_wrong": balanced}
+        lines.append({**row(step, env, wrong), **by_class})
+    assert chosen(TrainVal(), lines) == pytest.approx((10, 0.8))
+    assert chosen(TrainVal(criterion="worst_group"), lines) == pytest.approx((20, 0.5))
+    assert chosen(TrainVal(criterion="balanced"), lines) == pytest.approx((30, 0.7))
+    held_out = [{**line, "env_held_out": True} for line in lines]
+    assert chosen(Oracle(criterion="worst_group"), held_out) == pytest.approx((30, 0.4))
+    assert chosen(OodVal(["a"], criterion="worst_group"), held_out) == pytest.approx((30, 0.7))
+
+
+@pytest.mark.parametrize("criterion", ["worst_group", "balanced"])
+def test_rows_without_errors_by_class_choose_nothing(criterion: str) -> None:
+    """A step that lacks them in one environment does not count either."""
+    lines = [row(10, "a", 1), row(10, "b", 3)]
+    choices = TrainVal(criterion=criterion).choose(records(lines))
+    assert choices.steps[0] == -1
+    assert "trainer.class_errors=true" in choices.reason[0]
+    assert f"selection.criterion={criterion}" in choices.reason[0]
+    half = [
+        {**lines[0], "worst_class_wrong": 2.0, "balanced_wrong": 1.0},
+        {**lines[1], "worst_class_wrong": math.nan, "balanced_wrong": math.nan},
+    ]
+    assert TrainVal(criterion=criterion).choose(records(half)).steps[0] == -1
+
+
 def test_the_criterion_stands_in_the_title_and_an_unknown_one_is_refused() -> None:
     worst = TrainVal(criterion="worst_environment")
     assert describe(worst) == "selection: training-domain validation, worst environment"
     assert describe(TrainVal()) == "selection: training-domain validation"
     assert (TrainVal().rule, worst.rule) == ("train_val", "train_val (worst_environment)")
-    for unknown in ("worst_group", "balanced", None):
+    for unknown in ("worst", "class", None):
         with pytest.raises(ConfigError, match=f"selection.criterion={unknown} is unknown") as fault:
             TrainVal(criterion=unknown)  # type: ignore[arg-type]
         assert "\n" not in str(fault.value)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dgbench.algorithms.erm import ERM
 from dgbench.callbacks.averaged import AveragedScores
-from dgbench.callbacks.averaging import MovingAverage, Swad
+from dgbench.callbacks.averaging import BetaMovingAverage, MovingAverage, Swad
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.containers import Networks
@@ -89,6 +89,7 @@ class _Run:
         self.module = SingleRun(
             ERM(SIZES, {"lr": 0.05, "weight_decay": 0.0, "batch_size": 5}), networks
         )
+        self.initial = _params(self.module)
         self.path: list[dict[str, Tensor]] = []
         self.module.after_step.append(lambda step, batch: self.path.append(_params(self.module)))
         environments = _toy()
@@ -108,7 +109,7 @@ class _Run:
             held_out=[], seed=0, code="0", **environments.info.identity(),
         )  # fmt: skip
         self.file, self.watch, self.rule = folder / "errors.jsonl", _Watch(), rule
-        averaging, last, done = AveragedScores(rule), folder / "last.ckpt", 0
+        averaging, last, done = AveragedScores(rule, STEPS), folder / "last.ckpt", 0
 
         def save(trainer: Any, module: Any) -> None:
             torch.save({"run": module.run_state(0), "averaging": averaging.state_dict()}, last)
@@ -191,6 +192,20 @@ def test_swad_writes_the_rows_of_its_average_alone(tmp_path: Path) -> None:
     assert _equal(_params(run.module), run.path[-1])
 
 
+def test_the_beta_moving_average_begins_with_the_initial_weights(tmp_path: Path) -> None:
+    """With beta = 1 it is the plain mean of steps 0 to 12, scored once, while the live weights are
+    trained and judged on the way.
+    """
+    run = _Run(tmp_path, BetaMovingAverage(beta=1.0))
+    assert {row["step"] for row in run.rows()} == {STEPS}
+    for evaluation in range(STEPS // EVERY):
+        assert _equal(run.watch.scored[evaluation], run.path[(evaluation + 1) * EVERY - 1])
+    for name, value in run.watch.scored[-1].items():
+        weights = [run.initial[name], *(step[name] for step in run.path)]
+        torch.testing.assert_close(value, torch.stack(weights).mean(0))
+    assert _equal(_params(run.module), run.path[-1])
+
+
 def test_swads_loss_is_the_mean_over_training_environments_of_the_live_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +268,7 @@ def test_a_dead_valley_ends_training_also_after_a_resume(tmp_path: Path) -> None
         lambda: MovingAverage(start=3, flavor="parameters"),
         lambda: MovingAverage(start=6, flavor="renewed"),
         lambda: Swad(n_converge=2, n_tolerance=3, tolerance_ratio=10.0),
+        BetaMovingAverage,
     ],
 )
 @pytest.mark.parametrize("stop", [4, 8, 12])

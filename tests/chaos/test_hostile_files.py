@@ -52,7 +52,7 @@ OPEN = {"configurations", "functions", "hub"}
 #: doors that are tried elsewhere, by more files than here
 ELSEWHERE = {
     "models": "tests/trained/test_hostile_models.py",
-    "pages": "tests/tools/test_results_check.py",
+    "pages": "tests/tools/archive/test_checking.py",
 }
 
 Try = Callable[[Path], object]

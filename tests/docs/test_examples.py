@@ -296,6 +296,8 @@ def test_examples_of_values_are_found() -> None:
         ["import.columns.hparams={lr: learning_rate}"],
         ["import.ignore=[params,year]"],
         ["import.where={in_distribution: false}"],
+        ["import.in_distribution=[imagenet]"],
+        ["import.rename={Sketch: sketch}"],
     ]
     assert list(of_values(CONF / "head/zero_shot.yaml")) == [['head.class_names={"0": zero}']]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -80,3 +82,31 @@ def test_the_numbers_of_the_worst_group_are_fresh() -> None:
     for line in lines:
         title, *numbers = line.strip("| ").split(" | ")
         assert [float(number) for number in numbers] == pytest.approx(shown(title), abs=0.5)
+
+
+@pytest.mark.thorough
+def test_claims_of_a_sweep_print_the_tables_of_the_page() -> None:
+    """The titles of all columns and lines, of two sweeps: their numbers are chance."""
+    file = ROOT / "benchmarks" / "paired_claims.py"
+    ended = subprocess.run(
+        [sys.executable, file, "--sweeps", "4"], capture_output=True, text=True, check=True
+    )
+    tables = [line for line in ended.stdout.splitlines() if line.startswith("| ")]
+    assert len(tables) == 11 + 5 + 6
+    heads = [line for line in tables if line in PAGE]
+    assert len(heads) >= 3
+    for line in tables:
+        title = line.split(" | ")[0]
+        assert f"\n{title} |" in PAGE
+
+
+def test_the_report_of_a_sweep_and_its_truth_agree_on_the_page() -> None:
+    """What 20 draws are said to yield of subsets is what fresh sweeps of so many yield."""
+    section = PAGE.partition("## Claims of a sweep")[2].partition("\n## ")[0]
+    curve = re.findall(
+        r"^\| (\d+) \| [\d,]+ \| ([\d.]+) \| ([\d.]+) ±", section, flags=re.MULTILINE
+    )
+    assert [int(draws) for draws, _, _ in curve] == [1, 2, 5, 10, 20]
+    assert all(abs(float(true) - float(said)) < 0.25 for _, true, said in curve)
+    [ties] = re.findall(r"equal: decided alone \| ([\d.]+) \| ([\d.]+) \|", section)
+    assert all(4 < float(rate) < 6 for rate in ties)

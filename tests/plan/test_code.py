@@ -144,7 +144,7 @@ SINCE_0_3 = {
         "SpuriousPictures"],
     "head": ["RandomHead", "ZeroHead", "ZeroShotHead"],
     "sharpness": ["GSAM", "SAGM", "SAM"],
-    "averaging": ["MovingAverage", "Swad"],
+    "averaging": ["BetaMovingAverage", "MovingAverage", "Swad"],
 }  # fmt: skip
 
 

@@ -75,7 +75,7 @@ READ_ALWAYS: Mapping[str, str] = {
     "sweep": "of sweeps; single commands refuse it, and it is named without a queue",
     "trainer.channels_last": "of networks with convolutions; others compute the same",
     "trainer.checkpoint_seconds": "of every run", "trainer.device": "of every run",
-    "trainer.predictions": "of every run",
+    "trainer.class_errors": "of every run", "trainer.predictions": "of every run",
     "tuning._target_": "built",
     "tuning.cache_features": "of the frozen part",
     "wait": "refused without a queue",

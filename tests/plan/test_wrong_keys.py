@@ -194,6 +194,8 @@ WRONG = {
     "averaging=swad averaging.rule.batchnorm_batches=-1": (
         r"averaging\.rule\.batchnorm_batches=-1.*integer"
     ),
+    "averaging=beta averaging.rule.beta=0": r"averaging\.rule\.beta=0.*number > 0.*0\.5",
+    "averaging=eoa averaging.rule.beta=1": r"averaging=eoa has no key rule\.beta.*averaging=beta",
     # names of rows that would not be what is trained
     "averaging=eoa trainer.steps=99": (
         r"averaging\.rule\.start=100 .*trainer\.steps=99; lower.*averaging=none"

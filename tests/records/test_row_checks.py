@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from dgbench.records.rows import IDENTITY_CHECKS, Row, RowParser, RunIdentity, parse_rows, read_rows
+from dgbench.records.rows import (
+    IDENTITY_CHECKS,
+    LATER_KEYS,
+    Row,
+    RowParser,
+    RunIdentity,
+    parse_rows,
+    read_rows,
+)
 from tests.complaints import one_line
 
 IDENTITY = RunIdentity(
@@ -77,6 +85,8 @@ BAD = [
     ("wrong", float("nan"), "wrong.*NaN.*finite number"),
     ("wrong", "53", 'wrong.*"53".*finite number'),
     ("majority_wrong", 201, "201 majority_wrong.*200 seen.*error"),
+    ("worst_class_wrong", 200.5, r"200\.5 worst_class_wrong.*200 seen.*error"),
+    ("balanced_wrong", -1, "-1 balanced_wrong.*200 seen.*error"),
     ("majority_wrong", float("nan"), "majority_wrong.*NaN.*finite number"),
     ("majority_wrong", "53", 'majority_wrong.*"53".*finite number'),
     ("loss", float("nan"), "loss.*NaN.*finite number"),
@@ -167,8 +177,7 @@ def test_every_line_is_read_as_json_reads_it(tmp_path: Path) -> None:
     ]
     for row, line in zip(rows, text, strict=True):
         later = {
-            "together": None,
-            "majority_wrong": None,
+            **dict.fromkeys(LATER_KEYS),
             "n_classes": None,
             "content": "",
             "user_code": {},

@@ -10,6 +10,8 @@ import pytest
 
 from dgbench.records.files import Checksum, keep_beginning
 from dgbench.records.rows import (
+    LATER_COUNTS,
+    LATER_KEYS,
     Row,
     RowProblem,
     RunIdentity,
@@ -79,7 +81,7 @@ def test_round_trip(file: Path) -> None:
     rows, problems = read_rows(file)
     own = {
         "step": 5, "env": "0.10", "subset": "test", "env_held_out": True, "seen": 200,
-        "wrong": 53.25, "loss": 0.1, "together": None, "majority_wrong": None,
+        "wrong": 53.25, "loss": 0.1, **dict.fromkeys(LATER_KEYS),
     }  # fmt: skip
     assert problems == []
     assert rows[1] == {**asdict(IDENTITY), **own}
@@ -173,7 +175,7 @@ def test_old_rows_get_the_defaults_of_newer_keys(file: Path) -> None:
         "n_classes": None,
         "adaptation": "none",
     }
-    assert rows[-1] == {**old, **defaults, "unlearnable": {}, "majority_wrong": None}
+    assert rows[-1] == {**dict.fromkeys(LATER_COUNTS), **old, **defaults, "unlearnable": {}}
 
 
 #: two lines as version 0.1.0 wrote them
@@ -188,8 +190,8 @@ def test_rows_of_version_0_1_0_are_read(tmp_path: Path) -> None:
     path.write_text(OLD)
     rows, problems = read_rows(path)
     assert problems == []
-    new = {"together": None, "content": "", "head": "random", "user_code": {}, "seed_moves": "all"}
-    new |= {"n_classes": None, "majority_wrong": None, "unlearnable": {}, "adaptation": "none"}
+    new = {"content": "", "head": "random", "user_code": {}, "seed_moves": "all"}
+    new |= {"n_classes": None, "unlearnable": {}, "adaptation": "none", **dict.fromkeys(LATER_KEYS)}
     assert rows == [{**json.loads(line), **new} for line in OLD.splitlines()]
     first, second = map(row_of, rows)
     assert (first.env, first.wrong, first.held_out, first.identity.held_out) == (
@@ -231,8 +233,8 @@ def test_keys_of_a_row_are_the_declared_ones() -> None:
         "n_classes": 2,
     }
     of_mine |= {"unlearnable": {"a: owl": 0.5}, "adaptation": "tent"}
-    mine = replace(row(0), identity=replace(IDENTITY, **of_mine), majority_wrong=3.0)
+    counts = dict.fromkeys(LATER_COUNTS, 3.0)
+    mine = replace(row(0), identity=replace(IDENTITY, **of_mine), **counts)
     assert json.loads(mine.to_json()).keys() == declared
-    unsaid = {"user_code", "seed_moves", "n_classes", "majority_wrong", "unlearnable"}
-    unsaid |= {"adaptation"}
+    unsaid = {"user_code", "seed_moves", "n_classes", "unlearnable", "adaptation", *LATER_COUNTS}
     assert json.loads(row(0).to_json()).keys() == declared - unsaid, "as in most runs"

@@ -76,7 +76,7 @@ def test_what_fits_no_group() -> None:
         "training_groups names .*land.*none of the groups; choose from .*y=land, place=land"
     ):
         dgbench.score(true, predicted, groups["place"], groups=groups, training_groups={"land": 1})
-    with refused("training_groups names images of groups, and there are no groups"):
+    with refused("training_groups counts .* of groups, and groups is not given; give groups"):
         dgbench.score(true, predicted, groups["place"], training_groups=TRAINING)
     with refused("training_groups.* is no mapping from groups to numbers"):
         dgbench.score(true, predicted, groups["place"], groups=groups, training_groups=[1, 2])

@@ -30,14 +30,14 @@ from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.formats import (
     csv_files,
-    latex_table,
     markdown_table,
     plain_table,
     render_html,
 )
+from dgbench.reports.render.latex import latex_table
 from tests.reports.long_frames import long_frame
 from tests.studies import make_plan
-from tools.results import packed, write_lines
+from tools.archive.packed_runs import packed_runs, write_packed
 
 #: of the most frequent class, in the four given environments and elsewhere
 MAJORITY = {"0.90": 0.2, "0.85": 0.3, "0.80": 0.4, "0.10": 0.6}
@@ -399,15 +399,15 @@ def test_archives_keep_the_counts_and_older_ones_stay_readable(make: Any, tmp_pa
         majority=lambda env: MAJORITY.get(env, ELSEWHERE),
         seeds=1,
     )
-    write_lines(packed(collect([root])), tmp_path / "rows.jsonl.xz")
+    write_packed(packed_runs(collect([root])), tmp_path / "rows.jsonl.xz")
     assert chance_in(tmp_path / "rows.jsonl.xz") == chance_in(root)
     old = written(make, tmp_path / "old", {"erm": 0.3}, n_classes=None, seeds=1)
-    lines = packed(collect([old]))
+    lines = packed_runs(collect([old]))
     assert all(
         "majority_wrong" not in line["rows"] and "n_classes" not in line["run"]["identity"]
         for line in lines
     )
-    write_lines(lines, tmp_path / "old.jsonl.xz")
+    write_packed(lines, tmp_path / "old.jsonl.xz")
     assert chance_in(tmp_path / "old.jsonl.xz").by_name
 
 

@@ -29,16 +29,18 @@ from dgbench.analysis.selection import Last
 from dgbench.data.datasets.features import columns_of
 from dgbench.errors import DgbenchError
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
+from dgbench.reports.frames import measures, results
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.render.formats import active_markup, csv_text, write
-from dgbench.reports.results import measures, results
 from dgbench.reports.slices.features import FeaturesReport
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
 from tests.tools.conftest import fill_in, write_study
-from tools.results import check_archive, check_entry, index_files, pack, write_index
+from tools.archive.checking import check_archive, check_entry
+from tools.archive.listing import index_files, write_index
+from tools.archive.packing import pack
 
 SECONDS, BYTES = 20, 500_000_000
 HUGE, LONGER = 10**400, "9" * 5000  # Python reads the first and refuses the second

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from dgbench.errors import RecordError
-from dgbench.reports.importers.domainbed import _lines_of_runs, read_domainbed
+from dgbench.reports.importers.domainbed import read_domainbed
+from dgbench.reports.importers.domainbed_records import lines_of_runs
 from dgbench.reports.reading.collect import Collection
 from tests.reports.test_import_domainbed import make_sweep, record, write_run
 
@@ -108,6 +109,52 @@ def test_a_damaged_line_costs_itself_alone(place: int, tmp_path: Path) -> None:
     assert "duplicate" not in said(collection)
 
 
+def test_a_first_record_that_cannot_be_used_costs_itself_alone(tmp_path: Path) -> None:
+    """The others say whose they are no more: their args were cut off."""
+    lines = two_runs()
+    lines[3] = lines[3].replace('"step": 0', '"step": -1')
+    file = tmp_path / "all.jsonl"
+    file.write_text("".join(lines))
+    collection = read(file)
+    assert [run.identity["algorithm"] for run in collection.runs] == ["erm", "vrex"]
+    assert len(collection.rows) == 5 * 8
+    assert "dropped line" in said(collection) and "all.jsonl:4 step is -1" in said(collection)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('"env1_in_acc": 0.5', '"env1_in_acc": "0.5"'),
+        ('"env1_in_acc": 0.5', '"env1_in_acc": true'),
+        ('"env1_in_acc": 0.5', '"env1_in_acc": NaN'),
+        ('"env1_in_acc": 0.5', '"env1_in_acc": 5'),
+        ('"step": 300', '"step": 300.0'),
+        ('"step": 300', '"step": 0'),
+    ],
+)
+def test_lines_parsed_together_say_what_each_says_apart(
+    change: tuple[str, str], tmp_path: Path
+) -> None:
+    """One odd line within a run: the same records and the same faults as in its folder."""
+    lines = [
+        line.replace(*change) if number == 1 else line for number, line in enumerate(two_runs())
+    ]
+    assert lines != two_runs()
+    for number, part in enumerate((lines[:3], lines[3:])):
+        (tmp_path / "apart" / str(number)).mkdir(parents=True)
+        (tmp_path / "apart" / str(number) / "results.jsonl").write_text("".join(part))
+    file = tmp_path / "all.jsonl"
+    file.write_text("".join(lines))
+    apart = read(tmp_path / "apart")
+    together = read(file)
+    pd.testing.assert_frame_equal(values(apart), values(together))
+    reasons = [
+        sorted((p.kind, p.reason) for p in collection.problems if p.kind.startswith("dropped"))
+        for collection in (apart, together)
+    ]
+    assert reasons[0] == reasons[1]
+
+
 def test_a_second_training_stays_with_its_first(tmp_path: Path) -> None:
     """As train_autolr.py writes it: its last accuracies are the result."""
     first = record(0, [0.5] * 8, auto_lr=True, holdout_fraction=0.2)
@@ -142,7 +189,7 @@ def test_a_run_is_given_before_the_next_one_is_read() -> None:
             taken.append(line)
             yield line.encode()
 
-    start, lines = next(_lines_of_runs(handle()))
+    start, lines = next(lines_of_runs(handle()))
     assert (start, len(lines), len(taken)) == (1, 3, 4)
 
 

@@ -63,6 +63,19 @@ def test_one_slip_of_case_is_asked_about_with_counts_and_its_line(tmp_path: Path
     assert "Sketch" in environments(read_table(file, rename={"Sketch": "Sketch"}))
 
 
+def test_a_slip_in_the_name_of_a_column(tmp_path: Path) -> None:
+    """Two files of which one writes Sketch make a table with a column more."""
+    frames = [frame_of("ERM", "IRM"), frame_of("CORAL").replace("sketch", "Sketch")]
+    for number, frame in enumerate(frames):
+        wide = frame.pivot(index=["algorithm", "seed"], columns="environment", values="accuracy")
+        written(tmp_path, wide.reset_index(), f"{number}.csv")
+    with refused("environment Sketch .3 lines. beside sketch .6 lines. may be one", RecordError):
+        read_table(tmp_path)
+    renamed = read_table(tmp_path, rename={"Sketch": "sketch"})
+    assert environments(renamed) == set(ENVIRONMENTS)
+    assert evaluate(select_runs(renamed, Last())).studies["worst_gap"].notna().all()
+
+
 @pytest.mark.parametrize("slip", ["skecth", "sktch", "skketch", "skatch", "Sketch ", "sket-ch"])
 def test_slips(slip: str) -> None:
     frame = frame_of()

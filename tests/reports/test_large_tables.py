@@ -19,7 +19,8 @@ from dgbench.reports.importers.table import read_table
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.render.drawing import MOST_DRAWN
-from dgbench.reports.render.formats import csv_files, latex_files, markdown_files, render_html
+from dgbench.reports.render.formats import csv_files, markdown_files, render_html
+from dgbench.reports.render.latex import latex_files
 from dgbench.reports.tables import MOST_ON_PAGE, Table
 
 

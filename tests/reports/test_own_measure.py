@@ -21,7 +21,7 @@ from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.slices.power import PowerReport
 from tests.conftest import ROOT, Command
-from tools.results import check_entry
+from tools.archive.checking import check_entry
 
 CLASS = """
 from dgbench.analysis import Measure

@@ -17,13 +17,13 @@ import pytest
 from dgbench.errors import RecordError
 from dgbench.reports.reading.collect import collect
 from tests.complaints import one_line
-from tools.results import packed, write_lines
+from tools.archive.packed_runs import packed_runs, write_packed
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def pack(file: Path, folder: Path) -> None:
-    write_lines(packed(collect([folder])), file)
+    write_packed(packed_runs(collect([folder])), file)
 
 
 def _runs(make: Any, folder: Path) -> Path:

@@ -25,6 +25,7 @@ from dgbench.analysis.selection import Last
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.locks import is_locked
 from dgbench.records.rows import SUBSETS
+from dgbench.reports.frames import measures, results
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
@@ -34,12 +35,11 @@ from dgbench.reports.reading.folders import Problem, RunFolder, fold_of
 from dgbench.reports.reading.shift_settings import shift_settings
 from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.render.formats import write
-from dgbench.reports.results import measures, results
 from dgbench.reports.slices.status import run_states, status_text
 from dgbench.shift.report import ShiftReport
 from tests.reports.mutations import mutated
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
-from tools.results import packed, write_lines
+from tools.archive.packed_runs import packed_runs, write_packed
 
 pytestmark = pytest.mark.slow
 CASES = int(os.environ.get("DGBENCH_FUZZ_CASES", 4000))
@@ -222,7 +222,7 @@ def test_archives(make: Any, tmp_path: Path) -> None:
     for name, seeds in (("a", (0, 1)), ("b", (2,))):
         for seed in seeds:
             make.write_run(tmp_path / name, make.identity(seed=seed), steps=(100,))
-        write_lines(packed(collect([tmp_path / name])), shelf / f"{name}.jsonl.xz")
+        write_packed(packed_runs(collect([tmp_path / name])), shelf / f"{name}.jsonl.xz")
     file = shelf / "a.jsonl.xz"
     pack = partial(lzma.compress, preset=0)
     for case in share(0.15):

@@ -23,6 +23,7 @@ TOP = {
     "cache": True,
     "output": "reports",
     "only": None,
+    "notes": "full",
     "split_by": None,
     "same_code": [],
 }
@@ -113,7 +114,7 @@ def test_keys_with_keys(key: str, value: Any) -> None:
         ("output", 5), ("output", ""), ("output", None),
         ("cache", "abc"), ("runs", 5), ("runs", None), ("same_code", 5), ("same_code", None),
         ("split_by", -1),
-        ("split_by", ""),
+        ("split_by", ""), ("notes", "brief"), ("notes", None),
     ],
 )  # fmt: skip
 def test_keys_above_the_groups(key: str, value: Any) -> None:

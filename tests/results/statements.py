@@ -28,6 +28,7 @@ import pandas as pd
 import dgbench
 from dgbench.analysis import kendall, spearman
 from dgbench.analysis.accuracy import spread
+from dgbench.analysis.components import decompose
 from dgbench.analysis.correlation import correlation_difference, correlation_interval
 from dgbench.reports.reading.collect import collect
 
@@ -182,6 +183,17 @@ def value(rows: Rows, measure: str, label: str, seed: int) -> float:
 def difference(rows: Rows, measure: str, first: str, second: str) -> float:
     """Subtract the second algorithm's mean from the first's, in points."""
     return mean(rows, measure, first) - mean(rows, measure, second)
+
+
+@named(".1f")
+def moves(rows: Rows, measure: str, component: str) -> float:
+    """Compute how many points a component moves a measure, see ``report=components``."""
+    lines = rows.measures
+    names = [name for name in ("backbone", "tuning", "label") if lines[name].nunique() > 1]
+    factors = {name: lines[name].tolist() for name in names}
+    result = decompose(100 * lines[measure], factors, lines["seed"].tolist())
+    (one,) = [part for part in result.components if part.name == component]
+    return one.moves.estimate
 
 
 @named("")

@@ -14,18 +14,12 @@ import yaml
 
 from dgbench.records.rows import ROW_FILE, Row, RunIdentity, append_rows
 from dgbench.records.spec import RunSpec
-from tools.results import (
-    CHECKSUMMED,
-    Line,
-    board_of,
-    pack,
-    read_lines,
-    recorded_of,
-    studies_of,
-    table_text,
-    write_index,
-    write_lines,
-)
+from tools.archive.checking import check_archive
+from tools.archive.entries import CHECKSUMMED
+from tools.archive.listing import write_index
+from tools.archive.packed_runs import PackedRun, read_packed, recorded_of, write_packed
+from tools.archive.packing import pack
+from tools.archive.tables import board_of, studies_of, table_text
 
 GIVEN = ["0.80", "0.90", "0.8250", "0.10"]
 GRID = [f"{i / 10:.2f}" for i in range(11)]
@@ -157,6 +151,10 @@ class Archive:
     def entry(self) -> Path:
         return self.results / "tiny"
 
+    def faults(self, only: str = "tiny") -> list[str]:
+        """What is wrong with the entry of this name; with the whole archive if it is empty."""
+        return check_archive(self.results, only)
+
     def say(self, change: Callable[[dict[str, Any]], object], folder: Path | None = None) -> None:
         """Change what ``entry.yaml`` says."""
         file = (folder or self.entry) / "entry.yaml"
@@ -164,12 +162,12 @@ class Archive:
         change(content)
         file.write_text(yaml.safe_dump(content, sort_keys=False))
 
-    def forge(self, change: Callable[[list[Line]], object]) -> None:
+    def forge(self, change: Callable[[list[PackedRun]], object]) -> None:
         """Change packed runs, and make everything that follows from them anew."""
         rows = self.entry / "rows.jsonl.xz"
-        lines = read_lines(rows)
+        lines = read_packed(rows)
         change(lines)
-        write_lines(lines, rows)
+        write_packed(lines, rows)
         self.say(lambda content: content.update(recorded=recorded_of(lines)))
         studies = studies_of(rows, "last")
         (self.entry / "measures.csv").write_text(table_text(studies))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import dgbench
 from dgbench.cli.main import main
 from dgbench.errors import ConfigError, DgbenchError, WeightsError
-from dgbench.reports.results import measures, results
+from dgbench.reports.frames import measures, results
 from tests.complaints import refused
 
 FIRST = (

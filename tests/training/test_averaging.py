@@ -1,15 +1,20 @@
-"""Rules that average weights: EoA's moving average, SWAD's decisions. theta after step s is s."""
+"""Rules that average weights: EoA's and CLIPood's moving averages, SWAD's decisions.
+
+theta after step s is s.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import beta as beta_distribution
 from torch import Tensor
 
-from dgbench.callbacks.averaging import MovingAverage, RunningMean, Swad
+from dgbench.callbacks.averaging import BetaMovingAverage, MovingAverage, RunningMean, Swad
 
 
 def _at(step: float) -> dict[str, Tensor]:
@@ -69,6 +74,47 @@ def test_moving_average_continues_from_its_state(tmp_path: Path) -> None:
             state, part = _through_a_file(part, tmp_path), MovingAverage(start=3)
             part.load_state_dict(state)
     assert float(part.result()["theta"]) == float(whole.result()["theta"]) == 4.5  # mean of 2..7
+
+
+def _beta_average(weights: np.ndarray, beta: float) -> BetaMovingAverage:
+    rule = BetaMovingAverage(beta)
+    rule.begin({})
+    rule.prepare(len(weights) - 1, {"theta": torch.tensor(weights[0])}, _buffer(0))
+    for step, theta in enumerate(weights[1:], 1):
+        rule.update(step, {"theta": torch.tensor(theta)}, _buffer(step))
+    return rule
+
+
+@pytest.mark.parametrize("beta", [0.2, 0.5, 1.0, 3.0])
+def test_beta_moving_average_is_the_recursion_of_clipood(beta: float) -> None:
+    """Its code (commit 538dd3b, engine.py and main.py): after each step the average moves towards
+    the weights by the density's share, w_t / (w_0 + ... + w_t).
+    """
+    weights = np.random.default_rng(0).normal(size=(13, 5))
+    density = beta_distribution(beta, beta).pdf((np.arange(13) + 0.5) / 13)
+    total = density[0]
+    average = weights[0]
+    for step in range(1, 13):
+        share = density[step] / total
+        average = (average + share * weights[step]) / (1 + share)
+        total += density[step]
+    result = _beta_average(weights, beta).result()
+    np.testing.assert_allclose(result["theta"].numpy(), average, rtol=1e-12)
+    expected = (density * np.arange(13)).sum() / density.sum()
+    assert float(result["running"]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_beta_moving_average_of_two_steps_by_hand() -> None:
+    """T = 2, Beta(1/2, 1/2): densities at 1/6, 1/2, 5/6 are as 3 : sqrt(5) : 3, so that the mean of
+    0, 0 and 1 is 3 / (6 + sqrt(5)).
+    """
+    rule = _beta_average(np.array([[0.0], [0.0], [1.0]]), 0.5)
+    assert float(rule.result()["theta"]) == pytest.approx(3 / (6 + 5**0.5), rel=1e-12)
+    assert rule.final_only and not rule.finished
+
+
+def test_beta_moving_average_of_no_step_is_the_initial_weights() -> None:
+    assert float(_beta_average(np.array([[7.0]]), 0.5).result()["theta"]) == 7.0
 
 
 def _swad(losses: list[float], restart_in: Path | None = None, **settings: Any) -> Swad:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dgbench.training import train_runs
-from dgbench.training.train_runs import RunGroup
+from dgbench.training.groups import RunGroup
 from tests.studies import small_study, train_study
 
 WORDS = ("execution=stacked", "trainer.steps=2", "trainer.eval_every=2", "protocol.folds=[0,1,2,3]")

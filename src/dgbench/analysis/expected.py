@@ -73,8 +73,9 @@ def expected(errors: ArrayLike, measure: Measure, *, level: float = 0.95) -> Exp
 
 
 def _over_box(table: Floats, measure: Measure, value: float, level: float) -> Interval | None:
-    """Find the range of a measure in the box of all expected errors; None where it does not say
-    its own.
+    """Find the range of a measure in the box of all expected errors.
+
+    Returns None if it does not say its own.
     """
     seeds, environments = table.shape
     quantile = float(t.isf((1 - level) / (2 * environments), seeds - 1))

@@ -228,6 +228,44 @@ class Average(Measure):
         return average(low), average(high)
 
 
+class WeightedAverage(Measure):
+    """The mean of the errors, each environment or group weighed, e.g. by its number of images.
+
+    The "average" that papers print of groups is one with the groups' shares of the training images
+    (the adjusted average of Sagawa et al. 2020).
+
+    Args:
+        weights: environment -> its weight, above 0, in the order of the given environments.
+    """
+
+    is_mean = True
+    weights: Annotated[
+        Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)],
+        Refusal("is no table of weights", "write e.g. weights: {photo: 1670, sketch: 3929}"),
+    ]
+
+    def value(self, errors: Floats) -> float:
+        if len(errors) != len(self.weights):
+            raise MeasureError(f"{len(errors)} errors, and weights of {len(self.weights)}")
+        return float(np.average(errors, weights=list(self.weights.values())))
+
+    def over_box(self, low: Floats, high: Floats) -> tuple[float, float]:
+        return self.value(low), self.value(high)
+
+    def __call__(self, errors: Errors) -> float:
+        """Compute the measure; the names of the errors, where they have some, are those of weights.
+
+        Raises:
+            MeasureError: they are others, or in another order.
+        """
+        if isinstance(errors, Mapping) and list(errors) != list(self.weights):
+            raise MeasureError(
+                f"the environments are {', '.join(map(str, errors))}, and {self.name} has weights "
+                f"of {', '.join(self.weights)}; give weights of these, in their order"
+            )
+        return super().__call__(errors)
+
+
 class Worst(Measure):
     """See :func:`worst`; of errors everywhere it is the ideal, eq. 4."""
 
@@ -332,8 +370,9 @@ def _checked(errors: Errors) -> list[float]:
 
 
 def select(values: Mapping[str, float]) -> tuple[str, ...]:
-    """Select the algorithms with the lowest value: usually one; all of them, in alphabetical order,
-    when they tie.
+    """Select the algorithms with the lowest value: usually one.
+
+    If several tie it is all of them, in alphabetical order.
 
     Values that differ by rounding alone tie. Whoever needs a single algorithm takes the first, so a
     tie is broken by the alphabet and can be seen.

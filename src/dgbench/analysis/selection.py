@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -30,10 +30,16 @@ if TYPE_CHECKING:
 #: what several environments' accuracies become, key ``selection.criterion``
 AVERAGE = "average"
 WORST_ENVIRONMENT = "worst_environment"
+WORST_GROUP = "worst_group"
+BALANCED = "balanced"
 CRITERIA = {
     AVERAGE: "",  # words added to a title
     WORST_ENVIRONMENT: "worst environment",
+    WORST_GROUP: "worst class of an environment",
+    BALANCED: "classes weighed alike",
 }
+#: criterion -> column of rows that it looks at in place of ``wrong``
+COUNTED_BY = {WORST_GROUP: "worst_class_wrong", BALANCED: "balanced_wrong"}
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
@@ -83,6 +89,20 @@ class Records:
     held_out: Mask  #: the run never trained on this environment
     accuracy: Floats  #: fraction right, in [0, 1] or NaN
     seen: Floats  #: images scored
+    #: by criterion, accuracies of rows that hold errors by class; NaN for others
+    by_class: Mapping[str, Floats] = field(default_factory=dict)
+
+    def judged_by(self, criterion: str) -> Floats:
+        """Return the accuracies that a criterion looks at."""
+        if criterion not in COUNTED_BY:
+            return self.accuracy
+        return self.by_class.get(criterion, np.full(len(self.step), np.nan))
+
+    def told_by(self, criterion: str) -> Mask:
+        """Mark the rows that hold what a criterion looks at."""
+        if criterion not in COUNTED_BY:
+            return np.ones(len(self.step), dtype=bool)
+        return ~np.isnan(self.judged_by(criterion))
 
     def of_subset(self, name: str) -> Mask:
         """Mark the rows that belong to a subset, no rows if its name is unknown."""
@@ -113,6 +133,11 @@ def records_of(rows: pd.DataFrame, keys: Sequence[RunKey]) -> Records:
     """
     env = rows["env"].astype("category").cat
     subset = rows["subset"].astype("category").cat
+    by_class = {}
+    for criterion, column in COUNTED_BY.items():
+        if column in rows:
+            wrong = rows[column].to_numpy(dtype=np.float64)
+            by_class[criterion] = 1 - wrong / rows["seen"].to_numpy()
     return Records(
         keys,
         list(map(str, env.categories)),
@@ -124,6 +149,7 @@ def records_of(rows: pd.DataFrame, keys: Sequence[RunKey]) -> Records:
         rows["env_held_out"].to_numpy(),
         accuracies_of(rows),
         rows["seen"].to_numpy(),
+        by_class,
     )
 
 
@@ -170,7 +196,8 @@ def scores(
         run, step, value: one entry per row.
         needed: number of values that a step of each run must have.
         weight: weights of the mean; equal ones by default.
-        criterion: ``average``, or ``worst_environment`` for the smallest value, NaN if one is.
+        criterion: ``worst_environment`` and ``worst_group`` take the smallest value, NaN if one is,
+            others the mean.
     """
     if not len(run):
         empty = np.zeros(0, dtype=np.int64)
@@ -186,7 +213,7 @@ def scores(
     first = np.r_[True, key[1:] != key[:-1]]
     group = np.cumsum(first) - 1
     count = np.bincount(group)
-    if criterion == WORST_ENVIRONMENT:
+    if criterion in (WORST_ENVIRONMENT, WORST_GROUP):
         mean = np.minimum.reduceat(value, np.flatnonzero(first))
     elif weight is None:
         mean = np.bincount(group, weights=value) / count
@@ -283,15 +310,15 @@ class OfEnvironments(Selection):
         ConfigError: an unknown criterion.
     """
 
-    #: ``average``, or ``worst_environment``: the lowest accuracy of an environment
+    #: ``average``; ``worst_environment``, the lowest accuracy of an environment; ``worst_group``,
+    #: the lowest of a class in an environment; or ``balanced``, the mean over classes
     criterion: str = field(default=AVERAGE, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.criterion not in CRITERIA:
             raise ConfigError(
-                f"selection.criterion={self.criterion} is unknown; choose {' or '.join(CRITERIA)} "
-                "(rows hold one error per environment, none per class or group)"
+                f"selection.criterion={self.criterion} is unknown; choose {', '.join(CRITERIA)}"
             )
 
     @property
@@ -303,6 +330,19 @@ class OfEnvironments(Selection):
     def base_title(self) -> str:
         """What a table's title tells of the method, whatever its criterion."""
         raise NotImplementedError
+
+    def _with_reasons(self, records: Records, choices: Choices) -> Choices:
+        """Say of runs without a step that their rows lack what the criterion looks at."""
+        reasons = dict(choices.reason)
+        told = set(records.run[records.told_by(self.criterion)].tolist())
+        present = set(records.run.tolist())
+        for run in present - told:
+            if choices.steps[run] < 0:
+                reasons[run] = (
+                    f"rows hold no errors by class, which selection.criterion={self.criterion} "
+                    "looks at; train it with trainer.class_errors=true"
+                )
+        return replace(choices, reason=reasons)
 
 
 def typed_name(name: Any) -> str:
@@ -360,7 +400,8 @@ class TrainVal(OfEnvironments):
     base_title: ClassVar[str] = "training-domain validation"
 
     def choose(self, records: Records) -> Choices:
-        return best_by_training_val(records, pooled=False, criterion=self.criterion)
+        choices = best_by_training_val(records, pooled=False, criterion=self.criterion)
+        return self._with_reasons(records, choices)
 
 
 @dataclass(frozen=True)
@@ -384,10 +425,11 @@ class Oracle(OfEnvironments):
         judging = records.of_subset("val") & records.held_out
         needed = records.environments_of(judging)
         at_end = judging & (records.step == steps[records.run])
+        at_end &= records.told_by(self.criterion)
         accuracies = scores(
             records.run[at_end],
             records.step[at_end],
-            records.accuracy[at_end],
+            records.judged_by(self.criterion)[at_end],
             needed,
             criterion=self.criterion,
         )
@@ -401,7 +443,7 @@ class Oracle(OfEnvironments):
                 "selection=last"
             )
             steps[run] = -1
-        return Choices(steps, accuracy, judged, reasons)
+        return self._with_reasons(records, Choices(steps, accuracy, judged, reasons))
 
 
 def best_by_training_val(records: Records, *, pooled: bool, criterion: str = AVERAGE) -> Choices:
@@ -414,10 +456,10 @@ def best_by_training_val(records: Records, *, pooled: bool, criterion: str = AVE
     """
     rows = records.of_subset("val") & ~records.held_out
     needed = records.environments_of(rows)
+    rows &= records.told_by(criterion)
     weight = records.seen[rows] if pooled else None
-    accuracies = scores(
-        records.run[rows], records.step[rows], records.accuracy[rows], needed, weight, criterion
-    )
+    values = records.judged_by(criterion)[rows]
+    accuracies = scores(records.run[rows], records.step[rows], values, needed, weight, criterion)
     steps, accuracy = first_best(accuracies, len(records.keys))
     reasons = {}
     for run in np.flatnonzero(steps < 0):
@@ -450,7 +492,8 @@ class LooVal(OfEnvironments):
         judges = _judges(records)
         others = [len(set(key.given) - key.held_out) for key in records.keys]
         needed = np.array(others, dtype=np.int64)
-        rows = np.flatnonzero(records.held_out & records.of_subset("test"))
+        judging = records.held_out & records.of_subset("test")
+        rows = np.flatnonzero(judging & records.told_by(self.criterion))
         judged = judges[records.run[rows], records.env[rows]]
         rows = rows[judged >= 0]
         judged = judged[judged >= 0].astype(np.int64)
@@ -463,7 +506,7 @@ class LooVal(OfEnvironments):
         order = np.lexsort((records.env[rows], records.step[rows], judged))
         rows = rows[order]
         judged = judged[order]
-        accuracy_there = records.accuracy[rows]
+        accuracy_there = records.judged_by(self.criterion)[rows]
         accuracies = scores(
             judged,
             records.step[rows],
@@ -472,7 +515,8 @@ class LooVal(OfEnvironments):
             criterion=self.criterion,
         )
         steps, accuracy = first_best(accuracies, len(records.keys))
-        return Choices(steps, accuracy, steps >= 0, _absent(records, judges, steps))
+        choices = Choices(steps, accuracy, steps >= 0, _absent(records, judges, steps))
+        return self._with_reasons(records, choices)
 
 
 @dataclass(frozen=True)
@@ -514,17 +558,19 @@ class OodVal(OfEnvironments):
         codes = [records.environments.index(e) for e in names if e in records.environments]
         rows = records.of_subset("val") & records.held_out & np.isin(records.env, codes)
         needed = np.full(len(records.keys), len(set(names)), dtype=np.int64)
+        rows &= records.told_by(self.criterion)
         accuracies = scores(
             records.run[rows],
             records.step[rows],
-            records.accuracy[rows],
+            records.judged_by(self.criterion)[rows],
             needed,
             criterion=self.criterion,
         )
         steps, accuracy = first_best(accuracies, len(records.keys))
         reason = f"no val rows of {', '.join(names)} held out; train a run that holds it out"
         reasons = {int(run): reason for run in np.flatnonzero(steps < 0)}
-        return Choices(steps, accuracy, steps >= 0, reasons)
+        choices = Choices(steps, accuracy, steps >= 0, reasons)
+        return self._with_reasons(records, choices)
 
 
 @dataclass(frozen=True)

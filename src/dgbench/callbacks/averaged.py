@@ -29,11 +29,13 @@ class AveragedScores(pl.Callback):
 
     Args:
         rule: what is averaged.
+        steps: length of the whole training.
         constant: names of parameters that never change, of which no average is kept.
     """
 
-    def __init__(self, rule: AveragingRule, constant: Collection[str] = ()) -> None:
+    def __init__(self, rule: AveragingRule, steps: int = 0, constant: Collection[str] = ()) -> None:
         self.rule = rule
+        self.steps = steps
         self._constant = constant
         self._restored: dict[str, Any] | None = None
         self._live: dict[str, Tensor] = {}
@@ -48,6 +50,8 @@ class AveragedScores(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self._restored is None:
             self.rule.begin(_buffers(pl_module))
+            if hasattr(self.rule, "prepare"):
+                self.rule.prepare(self.steps, self._parameters(pl_module), _buffers(pl_module))
         else:
             state = pl_module.transfer_batch_to_device(self._restored, pl_module.device, 0)
             self.rule.load_state_dict(state)
@@ -61,12 +65,16 @@ class AveragedScores(pl.Callback):
             pl_module.after_step.remove(self._hook)
 
     def _after_step(self, module: Any, step: int, batch: EnvBatch) -> None:
+        self.rule.update(step, self._parameters(module), _buffers(module))
+        if getattr(self.rule, "renews", False):
+            module.move_statistics(self.rule.result(), step, batch)
+
+    def _parameters(self, module: Any) -> dict[str, Tensor]:
+        """Collect the parameters that are averaged, by name."""
         parameters = dict(module.named_parameters())
         for name in self._constant:
             del parameters[name]
-        self.rule.update(step, parameters, _buffers(module))
-        if getattr(self.rule, "renews", False):
-            module.move_statistics(self.rule.result(), step, batch)
+        return parameters
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.rule.final_only and _fitting(trainer):

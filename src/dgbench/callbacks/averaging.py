@@ -1,4 +1,4 @@
-"""Average a model's weights over its training, around any algorithm: EoA and SWAD.
+"""Average a model's weights over its training, around any algorithm: EoA, SWAD and CLIPood's.
 
 A *rule* is pure logic over named tensors; a callback (``averaged.py``) feeds it and scores with
 what it gives. Steps are optimizer updates done, so the first update is step 1.
@@ -40,6 +40,9 @@ class AveragingRule(Protocol):
 
     def begin(self, buffers: Tensors) -> None:
         """Prepare for training from its beginning, with the initial ``buffers``."""
+
+    def prepare(self, steps: int, params: Tensors, buffers: Tensors) -> None:
+        """Take in the length of training and the initial weights; may be left out."""
 
     def update(self, step: int, params: Tensors, buffers: Tensors) -> None:
         """Take in step number ``step``, counted from 1, which was just made."""
@@ -89,10 +92,10 @@ def snapshot(tensors: Tensors) -> dict[str, Tensor]:
 class RunningMean:
     """Weighted mean of named tensors."""
 
-    count: int = 0  #: sum of the weights
+    count: float = 0  #: sum of the weights
     mean: dict[str, Tensor] = field(default_factory=dict)
 
-    def add(self, values: Tensors, weight: int = 1) -> None:
+    def add(self, values: Tensors, weight: float = 1) -> None:
         """Set mean <- (count mean + weight values) / (count + weight).
 
         The first values are copied.
@@ -164,6 +167,57 @@ class MovingAverage:
         self._initial = state["initial"]
 
 
+class BetaMovingAverage:
+    """The Beta moving average of CLIPood (Shu et al., 2023; its code).
+
+    With theta_0 the initial weights, theta_t those after step t, and T steps in all, it is
+
+        sum_t w_t theta_t / sum_t w_t,  w_t = p((t + 1/2) / (T + 1)),  t = 0, ..., T,
+
+    p being the density of Beta(beta, beta): with beta < 1 the beginning and the end weigh most,
+    with 1 all weigh alike. Floating-point buffers are averaged with the parameters; the authors'
+    networks have none that move. As there, the live weights are evaluated in training, and the
+    average is scored at the end alone.
+    """
+
+    final_only = True
+    finished = ends_training = renews = False
+    batchnorm_batches = 0  #: running statistics are averaged
+
+    def __init__(self, beta: float = 0.5) -> None:
+        self.beta = beta
+        self._steps = 0
+        self._mean = RunningMean()
+
+    def begin(self, buffers: Tensors) -> None:
+        """Ignore the initial buffers: they come with the parameters."""
+
+    def prepare(self, steps: int, params: Tensors, buffers: Tensors) -> None:
+        self._steps = steps
+        self.update(0, params, buffers)
+
+    def update(self, step: int, params: Tensors, buffers: Tensors) -> None:
+        self._mean.add({**params, **buffers}, self.weight(step))
+
+    def weight(self, step: int) -> float:
+        """Compute the density at a step, as a multiple of the density at 1/2."""
+        x = (step + 0.5) / (self._steps + 1)
+        return float((4 * x * (1 - x)) ** (self.beta - 1))
+
+    def evaluated(self, step: int, loss: float, buffers: Tensors) -> None:
+        """Ignore an evaluation: it changes nothing."""
+
+    def result(self) -> Tensors:
+        return self._mean.mean
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": vars(self._mean), "steps": self._steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._mean = RunningMean(**state["mean"])
+        self._steps = state["steps"]
+
+
 @dataclass(frozen=True)
 class Segment:
     """The mean over the updates between two evaluations, or over several such segments."""
@@ -173,7 +227,7 @@ class Segment:
     #: its first and last step
     start: int
     end: int
-    count: int  #: number of updates, or of segments, in the mean
+    count: float  #: number of updates, or of segments, in the mean
     loss: float  #: validation loss at its end
 
 

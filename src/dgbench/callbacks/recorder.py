@@ -21,8 +21,10 @@ from dgbench.records.files import Checksum, keep_beginning
 from dgbench.records.rows import Row, RunIdentity, append_rows, lines_before, read_rows
 
 COUNTED = ("seen", "wrong", "loss")  # of every eval set
+BY_CLASS = ("class_seen", "class_wrong")  # also, if classes are counted
 Listener = Callable[[int, Sequence[Row]], None]
-Counts = Mapping[str, Mapping[str, float]]  # eval set -> what was counted -> number
+# eval set -> what was counted -> number; of what is counted by class, a number for each
+Counts = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass
@@ -51,12 +53,18 @@ class Recorder(pl.Callback):
             is the lowest so far and at the last step: all that training-domain validation and
             oracle selection ask for. The runs of a stack are scored on ``test`` if any is at its
             best.
+        class_errors: rows hold the error of the worst class and the mean over classes, too.
     """
 
     def __init__(
-        self, runs: Sequence[RunRecord], final_only: bool = False, eval_test: str = "always"
+        self,
+        runs: Sequence[RunRecord],
+        final_only: bool = False,
+        eval_test: str = "always",
+        class_errors: bool = False,
     ) -> None:
         self.runs = list(runs)
+        self.counted = (*COUNTED, *BY_CLASS) if class_errors else COUNTED
         self.final_only = final_only
         self.eval_test = eval_test
         #: the lines of each run so far, of earlier starts included, also if they go to no file
@@ -118,7 +126,8 @@ class Recorder(pl.Callback):
         """Return whether these rows of run ``i`` have its lowest error on ``val`` so far."""
         return at_best(training_validation_error(rows), self._lowest[i])
 
-    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        pl_module.counts_classes = self.counted != COUNTED
         self._sums = defaultdict(lambda: defaultdict(float))
 
     def on_validation_batch_end(
@@ -130,7 +139,7 @@ class Recorder(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        for key in COUNTED:
+        for key in self.counted:
             self._sums[batch.name][key] = self._sums[batch.name][key] + outputs[key].double()
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -215,12 +224,15 @@ class Recorder(pl.Callback):
                 self._sums[name] = sums
 
 
-def _of_run(sums: Mapping[str, torch.Tensor], i: int) -> dict[str, float]:
+def _of_run(sums: Mapping[str, torch.Tensor], i: int) -> dict[str, Any]:
     """Read the counts of run ``i`` from those of a stack, or of the only run."""
-    counts = {}
+    counts: dict[str, Any] = {}
     for key, value in sums.items():
-        of_run = value if value.dim() == 0 else value[i]
-        counts[key] = float(of_run)
+        if key == "class_seen":  # the same images for all runs
+            counts[key] = value.tolist()
+        else:
+            of_run = value if value.dim() == 0 else value[i]
+            counts[key] = of_run.tolist()
     return counts
 
 
@@ -288,6 +300,7 @@ def _mixed_row(
     n = sizes.pop()
     wrong = sum(weight * counts[name]["wrong"] for name, weight in recipe.mixture.items())
     loss = sum(weight * counts[name]["loss"] for name, weight in recipe.mixture.items())
+    worst_class, balanced = _class_errors(recipe, counts)
     return Row(
         identity=identity,
         step=step,
@@ -299,7 +312,30 @@ def _mixed_row(
         loss=loss / n,
         together=together,
         majority_wrong=recipe.majority_wrong,
+        worst_class_wrong=None if worst_class is None else worst_class * n,
+        balanced_wrong=None if balanced is None else balanced * n,
     )
+
+
+def _class_errors(recipe: ErrorRecipe, counts: Counts) -> tuple[float | None, float | None]:
+    """Compute the largest error of a class, and the mean over the classes that occur.
+
+    Eval sets that are mixed show the same pictures, so each class is equally frequent in all.
+
+    Returns:
+        None and None if errors were not counted by class.
+    """
+    first = counts[next(iter(recipe.mixture))]
+    if "class_seen" not in first:
+        return None, None
+    errors = []
+    for k, seen in enumerate(first["class_seen"]):
+        wrong = 0.0
+        for name, weight in recipe.mixture.items():
+            wrong += weight * counts[name]["class_wrong"][k]
+        if seen:
+            errors.append(min(wrong / seen, 1.0))
+    return max(errors), sum(errors) / len(errors)
 
 
 def trained_on(identity: RunIdentity) -> set[str]:

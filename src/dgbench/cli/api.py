@@ -31,7 +31,7 @@ from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import Command
 from dgbench.plan.unread import UNREAD_IN_PYTHON, key_of, refuse_unread, replaced
 from dgbench.records.status import is_done, read_status
-from dgbench.reports.results import EVALUATION, results
+from dgbench.reports.frames import EVALUATION, results
 from dgbench.validation import Place, Words, checked
 
 log = logging.getLogger("dgbench")

@@ -51,9 +51,9 @@ def study_table(
     """
     if not rows:
         reasons = grouped_reasons(unusable or {})
+        in_brackets = f" ({reasons})" if reasons else ""
         raise RecordError(
-            f"no fold has rows{f' ({reasons})' if reasons else ''}; correct the cause and start "
-            "the same command again"
+            f"no fold has rows{in_brackets}; correct the cause and start the same command again"
         )
     identity = rows[0]
     choice = choose()
@@ -84,14 +84,7 @@ def study_table(
     if held_out["env"].duplicated().any():
         notes.append("Measures: of each environment's mean error over the folds that hold it out.")
     notes += notes_of_study(rows, held_out)
-    trained = identity.get("n_trainable")
-    parameters = identity.get("n_parameters")
-    if (
-        None not in (trained, parameters) and trained != parameters
-    ):  # rows older than the counts do not say
-        notes.append(
-            f"tuning {identity['tuning']}: {trained:,} of {parameters:,} parameters were trained"
-        )
+    notes += _tuning_note(identity)
     notes += _chance_notes(study, choice)
     shown = {measure.name: measure.title for measure in choice.of_runs}
     absent = {shown[name]: text for name, text in values.reasons.items() if name in shown}
@@ -99,6 +92,18 @@ def study_table(
         names = [title for title, text in absent.items() if text == reason]
         notes.append(f"{', '.join(names)}: {reason}")
     return plain_table(table(lines, "closing", title, columns, notes))
+
+
+def _tuning_note(identity: Mapping[str, Any]) -> list[str]:
+    """Write how many of the parameters were trained, if not all of them were.
+
+    Rows older than these counts do not say.
+    """
+    trained = identity.get("n_trainable")
+    parameters = identity.get("n_parameters")
+    if trained is None or parameters is None or trained == parameters:
+        return []
+    return [f"tuning {identity['tuning']}: {trained:,} of {parameters:,} parameters were trained"]
 
 
 def _chance_notes(study: Study, choice: MeasureChoice) -> list[str]:
@@ -163,7 +168,7 @@ def _fold_lines(
 
 def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
     """Format a table of the measures, means over studies, of every algorithm and setting."""
-    from dgbench.reports.results import (
+    from dgbench.reports.frames import (
         measures,
         results,
     )  # with all importers, which no single study needs
@@ -208,11 +213,12 @@ def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
 def _blind_guess_note(frame: pd.DataFrame, choice: MeasureChoice) -> list[str]:
     """Write the error of a blind guess, if it is the same on all datasets of the results."""
     identities = frame[["dataset", "base", "n_classes"]].drop_duplicates().to_dict("records")
-    known = [
-        {**line, "n_classes": None if pd.isna(line["n_classes"]) else line["n_classes"]}
-        for line in identities
-    ]
-    numbers = {classes_of({str(key): value for key, value in line.items()}) for line in known}
+    numbers = set()
+    for line in identities:
+        identity = {str(key): value for key, value in line.items()}
+        if pd.isna(identity["n_classes"]):
+            identity["n_classes"] = None
+        numbers.add(classes_of(identity))
     n_classes = numbers.pop() if len(numbers) == 1 else None
     if not n_classes:
         return []

@@ -97,12 +97,15 @@ def _reading(file: str) -> list[str]:
     place = found[0]
     if place.is_file():
         return ["import=table"] if is_table(place) else []
-    names = {path.name for path in place.rglob("*")}
-    if {ROW_FILE, ENTRY_FILE} & names or any(name.endswith(SUFFIX) for name in names):
-        return []
-    if DOMAINBED_FILE in names:
-        return ["import=domainbed"]
-    return ["import=table"] if any(map(is_table, names)) else []
+    reading: list[str] = []
+    for path in place.rglob("*"):
+        if path.name in (ROW_FILE, ENTRY_FILE) or path.name.endswith(SUFFIX):
+            return []  # a run writes tables and logs as well
+        if path.name == DOMAINBED_FILE:
+            reading = ["import=domainbed"]
+        elif is_table(path) and not reading:
+            reading = ["import=table"]
+    return reading
 
 
 def _composed(words: Sequence[str]) -> DictConfig:
@@ -154,7 +157,7 @@ def answer(config: DictConfig) -> list[str]:
 
 
 def _understood(problems: Sequence[Problem]) -> list[str]:
-    """Say in two lines at most what was assumed, and what was left out."""
+    """Describe in two lines at most what was assumed, and what was left out."""
     from dgbench.reports.reading.folders import ASSUMED
 
     assumed = [problem.reason for problem in problems if problem.kind == ASSUMED]

@@ -279,20 +279,23 @@ def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterat
 
 
 def import_from_beside(words: Sequence[str]) -> None:
-    """Make Python files beside a user's own folder of configuration importable, here and in
-    processes started here.
+    """Make Python files beside a user's own folder of configuration importable.
+
+    This holds here and in processes started here.
 
     Raises:
         ConfigError: a file of the folder would never be read.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd", type=Path, nargs="?")
-    if folder := parser.parse_known_args(words)[0].config_dir:
-        refuse_hidden_files(folder)
-        sys.path.append(str(folder.resolve().parent))
-        os.environ["PYTHONPATH"] = os.pathsep.join(
-            [*filter(None, [os.environ.get("PYTHONPATH")]), sys.path[-1]]
-        )
+    folder = parser.parse_known_args(words)[0].config_dir
+    if not folder:
+        return
+    refuse_hidden_files(folder)
+    beside = str(folder.resolve().parent)
+    sys.path.append(beside)
+    searched = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([searched, beside]) if searched else beside
 
 
 def refuse_hidden_files(folder: Path) -> None:

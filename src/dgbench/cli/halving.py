@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis.selection import RunKey, records_of
+from dgbench.analysis.selection import COUNTED_BY, RunKey, records_of
 from dgbench.callbacks.progress import StudyProgress
-from dgbench.cli.outcome import Search, rows_of
+from dgbench.cli.outcome import Search, rows_of, runs_of
 from dgbench.errors import ConfigError
 from dgbench.plan.search import Halving
 from dgbench.records.status import STOPPED, is_settled, read_status, write_status
@@ -40,7 +40,7 @@ def rung_ends(searches: Sequence[Search]) -> list[int]:
         for study in search.studies:
             if study.settings.devices > 1:
                 raise ConfigError(
-                    "hparams=halving pauses runs of one process; set trainer.devices=1"
+                    "hparams=halving can only pause runs of one process; set trainer.devices=1"
                 )
             if any(run.evaluations.every == 0 for run in study.runs):
                 raise ConfigError(
@@ -51,7 +51,7 @@ def rung_ends(searches: Sequence[Search]) -> list[int]:
         ends and not all(isinstance(search.scheme, Halving) for search in searches)
     ):
         raise ConfigError(
-            "hparams=halving trains studies with the same rungs in one command; sweep over "
+            "hparams=halving needs the same rungs in all studies of a command; sweep over "
             "trainer.steps and trainer.eval_every with -m"
         )
     return list(ends.pop()) if ends else []
@@ -75,7 +75,7 @@ def survivors(
     Raises:
         ConfigError: the selection has nothing to rank by.
     """
-    waiting = [run for study in studies for run in study.runs if not _came_to(run, end)]
+    waiting = [run for run in runs_of(studies) if not _came_to(run, end)]
     if waiting:
         text = str(read_status(waiting[0].folder)) or "not started"
         log.warning(
@@ -142,8 +142,8 @@ def _accuracies(draws: Sequence[ReadyStudy], scheme: Halving, end: int) -> dict[
         scheme: says how they are judged.
         end: last step whose rows count; a draw that is further already has more.
     """
-    names = ("step", "env", "subset", "env_held_out", "seen", "wrong")
-    runs = [run for study in draws for run in study.runs]
+    names = ("step", "env", "subset", "env_held_out", "seen", "wrong", *COUNTED_BY.values())
+    runs = runs_of(draws)
     numbers = {run.hash: number for number, run in enumerate(runs)}
     keys = [
         RunKey(

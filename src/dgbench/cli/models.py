@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,8 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
     ),
     "averaging": (
         "diwa_uniform or diwa_greedy evaluates the mean weights of the draws of a search, "
-        "wise_ft weights between a run's initial ones and its own (default: none)"
+        "wise_ft weights between a run's initial ones and its own, dfr a run whose last layer is "
+        "fitted anew on groups of equal size (default: none)"
     ),
     "initial": (
         "for averaging=wise_ft, folder of the runs to mix with: linear probes, or zero-shot runs "
@@ -50,6 +52,10 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
     "alphas": (
         "for averaging=wise_ft, shares of the run's own weights, in hundredths (default: "
         "[0,0.1,...,1])"
+    ),
+    "groups": (
+        "for averaging=dfr, the attribute whose values make groups within classes (default: the "
+        "environments)"
     ),
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
     "seed_moves": (
@@ -98,6 +104,10 @@ EXAMPLES = (
         "the draws of a search as one model for each fold and trial",
     ),
     (
+        "model=outputs/STUDY averaging=dfr groups=background",
+        "its runs with a last layer fitted on groups of equal size",
+    ),
+    (
         "model=resnet50 weights=FILE 'classes=[dog,elephant,...]' dataset=pacs dataset.root=PACS",
         "a model of timm",
     ),
@@ -133,17 +143,16 @@ def _evaluate(words: Sequence[str]) -> None:
     if options.get("averaging") == WISE_FT:
         from dgbench.cli.mixtures import mixture_tables
 
-        mixed = [row for run in result.folders for row in read_rows(run / ROW_FILE)[0]]
+        mixed = []
+        for run in result.folders:
+            mixed += read_rows(run / ROW_FILE)[0]
         print("\n".join(mixture_tables(mixed)))
         print(f"rows: {len(result.folders)} folders in {result.folders[0].parents[1]}")
         return
-    for study in dict.fromkeys(folder.parent for folder in result.folders):
-        rows = [
-            row
-            for run in result.folders
-            if run.parent == study
-            for row in read_rows(run / ROW_FILE)[0]
-        ]
+    rows_of: dict[Path, list[dict[str, Any]]] = defaultdict(list)
+    for run in result.folders:
+        rows_of[run.parent] += read_rows(run / ROW_FILE)[0]
+    for study, rows in rows_of.items():
         print(study_table(rows, Last()))
         print(f"rows: {study}")
 
@@ -244,6 +253,7 @@ def evaluate(
     averaging: str | None = None,
     initial: Any = None,
     alphas: Sequence[float] | None = None,
+    groups: str | None = None,
     ensemble: bool = False,
     seed_moves: str = "all",
     features: int = 0,
@@ -265,7 +275,7 @@ def evaluate(
         overrides: keys of ``dataset``, ``corruptions``, ``protocol``, ``adaptation`` and
             ``trainer``, as typed; lists of values of ``adaptation`` evaluate with each.
         name: what tables call it; a plain function needs one.
-        classes: names of the model's outputs, in their order; empty where they are the dataset's.
+        classes: names of the model's outputs, in their order; empty if they are the dataset's.
         weights: file with the tensors of a timm model.
         step: of a run, ``last`` or ``best``; None is ``last``, of runs that are averaged the best
             one that they kept.
@@ -273,9 +283,12 @@ def evaluate(
             in common, as the draws of one trial of a search: ``diwa_uniform``, the mean of all, or
             ``diwa_greedy``, of those that help on the validation images of the training
             environments (Rame et al., 2022); or, with ``wise_ft``, weights between a run's initial
-            ones and its own (Wortsman et al., 2022).
+            ones and its own (Wortsman et al., 2022); or, with ``dfr``, a run whose last layer is
+            fitted anew on validation images of groups of equal size (Kirichenko et al., 2023).
         initial: for ``wise_ft``, folders of the runs to mix with; None is what each run began with.
         alphas: for ``wise_ft``, shares of the run's own weights; None is 0, 0.1, ..., 1.
+        groups: for ``dfr``, the attribute whose values make groups within classes (``feature`` is
+            that of painted images); None is the environments.
         ensemble: evaluate several as one, by the mean of their logits.
         seed_moves: ``stream`` makes the seeds of the stream, ``adaptation.stream_seed``, those of
             the rows, which repeat runs of seed 0.
@@ -294,7 +307,7 @@ def evaluate(
         DgbenchError: what else keeps the model from being evaluated.
     """
     from dgbench.cli.api import TrainResult, composed, composed_adaptations
-    from dgbench.reports.results import results
+    from dgbench.reports.frames import results
     from dgbench.trained.sources import Evaluator
 
     keys: dict[str, Any] = {
@@ -305,6 +318,7 @@ def evaluate(
         "averaging": averaging,
         "initial": initial,
         "alphas": alphas,
+        "groups": groups,
     }
     evaluator = Evaluator(
         **keys,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,23 +99,26 @@ def chosen_again(search: Search) -> list[ReadyStudy]:
         for settings in search.scheme.again(search.planned.base, draw):
             planned = search.planned.study(settings)
             planned = replace(planned, folds=[fold for fold in planned.folds if fold.name in folds])
-            search.again.append(
-                ReadyStudy(
-                    planned, first.source if planned.dataset is first.planned.dataset else None
-                )
-            )
+            is_shared = planned.dataset is first.planned.dataset
+            search.again.append(ReadyStudy(planned, first.source if is_shared else None))
     return search.again
+
+
+def runs_of(studies: Iterable[ReadyStudy]) -> list[ReadyRun]:
+    """List the runs of studies, study by study."""
+    runs = []
+    for study in studies:
+        runs += study.runs
+    return runs
 
 
 def choices_of(search: Search) -> list[Choice]:
     """Select the models that count: the chosen draw of every trial and fold, and its repeats."""
-    folders = [
-        run.folder
-        for study in (*search.studies, *search.again)
-        for run in study.runs
-        if run.folder.is_dir()
-    ]
-    return choices(select_runs(collect(folders), search.scheme.chosen_by)) if folders else []
+    runs = runs_of([*search.studies, *search.again])
+    folders = [run.folder for run in runs if run.folder.is_dir()]
+    if not folders:
+        return []
+    return choices(select_runs(collect(folders), search.scheme.chosen_by))
 
 
 def _complete(search: Search) -> bool:
@@ -180,16 +183,13 @@ def summarize(
     guessing = []
     wandb_log = logger if isinstance(logger, WandbLog) else None
     for study in studies:
-        skipped = {
-            run.fold.name: outcomes.left[run.hash]
-            for run in study.runs
-            if run.hash in outcomes.left
-        }
-        broken = {
-            run.fold.name: _reason(run.folder)
-            for run in study.runs
-            if outcomes.complete.get(run.hash) is False
-        }
+        skipped = {}
+        broken = {}
+        for run in study.runs:
+            if run.hash in outcomes.left:
+                skipped[run.fold.name] = outcomes.left[run.hash]
+            if outcomes.complete.get(run.hash) is False:
+                broken[run.fold.name] = _reason(run.folder)
         rows = rows_of(study.planned)
         _summarize(
             study,
@@ -201,38 +201,43 @@ def summarize(
         )
         guesses = [_guesses(run, rows) for run in study.runs]
         guessing += [text for text in guesses if text]
-        failed += [f"fold {fold_ranges(list(broken))} of {study.folder.name}"] if broken else []
-        ignored += [
-            f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in skipped.items()
-        ]
-    if ignored:
-        print(
-            f"left alone ({len(ignored)}): "
-            f"{'; '.join(ignored[:SPELLED])}{'; ...' if len(ignored) > SPELLED else ''}"
-        )
+        if broken:
+            failed.append(f"fold {fold_ranges(list(broken))} of {study.folder.name}")
+        for fold, reason in skipped.items():
+            ignored.append(f"fold {fold} of {study.folder.name}: {reason}")
+    _print_left_alone(ignored)
     if guessing:
-        n_runs = sum(len(study.runs) for study in studies)
+        n_runs = len(runs_of(studies))
         log.warning(
             "no better than guessing: %d of %d models, e.g. %s", len(guessing), n_runs, guessing[0]
         )
     for search in searches:
-        chosen = choices_of(search)
-        if chosen:
-            choice_table = choices_table(chosen)
-            print(
-                plain_table(
-                    choice_table, f"{choice_table.title} ({describe(search.scheme.chosen_by)})"
-                )
-            )
-        print(f"rows: {search.studies[0].folder.parent}")
+        _print_choices(search)
     folders: list[Path] = []
     for study in studies:
         folders.append(study.folder)
         folders += [run.folder for run in study.runs]
-    print_logged(
-        studies[0].config["logger"], folders, folders[0] if len(studies) == 1 else folders[0].parent
-    )
-    return CommandEnd([run.folder for study in studies for run in study.runs], failed)
+    common = folders[0] if len(studies) == 1 else folders[0].parent
+    print_logged(studies[0].config["logger"], folders, common)
+    return CommandEnd([run.folder for run in runs_of(studies)], failed)
+
+
+def _print_left_alone(ignored: Sequence[str]) -> None:
+    """Print which folds this job left to others, and why; only the first few are spelled out."""
+    if not ignored:
+        return
+    more = "; ..." if len(ignored) > SPELLED else ""
+    print(f"left alone ({len(ignored)}): {'; '.join(ignored[:SPELLED])}{more}")
+
+
+def _print_choices(search: Search) -> None:
+    """Print which models a search chose, and where its rows are."""
+    chosen = choices_of(search)
+    if chosen:
+        table = choices_table(chosen)
+        title = f"{table.title} ({describe(search.scheme.chosen_by)})"
+        print(plain_table(table, title))
+    print(f"rows: {search.studies[0].folder.parent}")
 
 
 def _reason(folder: Path) -> str:
@@ -343,7 +348,10 @@ def print_finished(studies: Sequence[PlannedStudy], selection: Selection) -> Com
     """Print the tables of studies of which nothing is left to train."""
     for study in studies:
         print_study(study, rows_of(study), {}, selection, brief=len(studies) > MOST_SHOWN_WHOLE)
-    return CommandEnd([study.run_folder(fold) for study in studies for fold in study.folds])
+    folders = []
+    for study in studies:
+        folders += [study.run_folder(fold) for fold in study.folds]
+    return CommandEnd(folders)
 
 
 def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictConfig) -> None:
@@ -353,7 +361,7 @@ def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictCo
 
     Args:
         n_jobs: of the sweep.
-        done: of them, with nothing left to train.
+        done: jobs with nothing left to train.
         runs: folders of the runs of those that came to their end.
         config: of the sweep.
     """

@@ -71,7 +71,7 @@ def report(cfg: DictConfig) -> None:
         selection = build(cfg, "selection")
         read = partial(read_runs, cfg, make_document, selection)
         document = document_of(make_document, read, selection, cfg.split_by, choice)
-        document = replace(document, command=report_command())
+        document = replace(document, command=report_command(), short_notes=cfg.notes == "short")
         names = [cfg.only] if isinstance(cfg.only, str) else cfg.only
         document = keep(document, names) if names else document
         paths = write(document, cfg.output)
@@ -82,7 +82,10 @@ def report(cfg: DictConfig) -> None:
         reason = log_report(
             document, paths, cfg.output, name=cfg.report.name, project=make_document.wandb_project
         )
-        print(f"dgbench: {reason}; the files above are complete" if reason else "logged to W&B")
+        if reason:
+            print(f"dgbench: {reason}; the files above are complete")
+        else:
+            print("logged to W&B")
 
 
 def read_runs(cfg: DictConfig, make_document: Report, selection: Selection) -> Runs | None:
@@ -102,7 +105,9 @@ def read_runs(cfg: DictConfig, make_document: Report, selection: Selection) -> R
     collection = with_same_code(build(cfg, "import", _convert_="all"), cfg.same_code)
     if collection.published and not make_document.of_means:
         raise no_seeds(collection.published)
-    given = dict.fromkeys(env for run in collection.runs for env in run.identity["given"])
+    given: dict[str, None] = {}
+    for run in collection.runs:
+        given |= dict.fromkeys(run.identity["given"])
     check_validation(getattr(selection, "environments", None), list(given))
     return collection
 

@@ -101,7 +101,7 @@ def job_check(
 
 
 def caution_of(planned: PlannedShift) -> str:
-    """Say why this machine cannot do a job that another may be able to do.
+    """Explain why this machine cannot do a job that another may be able to do.
 
     The text is empty if it can, or if no check with torch is needed.
 
@@ -227,9 +227,7 @@ def _table(rows: Sequence[ShiftRow]) -> str:
         columns.append(Column("note"))
     network = f"{identity.backbone}, {identity.init}, {identity.features}"
     title = f"{identity.dataset}: {identity.estimator}, mean of trials ({network} features)"
-    notes = (
-        [f"and {len(lines) - MOST_LINES} more pairs, in the report"]
-        if len(lines) > MOST_LINES
-        else []
-    )
+    notes = []
+    if len(lines) > MOST_LINES:
+        notes.append(f"and {len(lines) - MOST_LINES} more pairs, in the report")
     return plain_table(table(lines[:MOST_LINES], "end", title, columns, notes))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from dgbench.cli.entry import hydra_main, sign_of_life
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from dgbench.data.description import DatasetInfo
     from dgbench.plan.studies import Command, CommandEnd, PlannedStudy
+    from dgbench.training.study import ReadyStudy
 
 OWN_SWEEPER = "studies"  #: plans all jobs, and optimizes nothing
 
@@ -64,14 +67,17 @@ def nothing_left(planned: Sequence[PlannedStudy], config: DictConfig) -> bool:
     asks_more = config.logger.get("_target_") is not None or config.trainer.predictions != "none"
     if asks_more or any(study.search for study in planned):
         return False
-    folders = [study.run_folder(fold) for study in planned for fold in study.folds]
-    return all(read_status(folder).word == DONE for folder in folders) and all(
-        map(is_done, folders)
-    )
+    folders = []
+    for study in planned:
+        folders += [study.run_folder(fold) for fold in study.folds]
+    # first the status of each, which is read faster than whether its rows are whole
+    if any(read_status(folder).word != DONE for folder in folders):
+        return False
+    return all(is_done(folder) for folder in folders)
 
 
 def tell_dataset(info: DatasetInfo) -> None:
-    """Say what was understood of a dataset."""
+    """Print what was understood of a dataset."""
     from dgbench.data.understanding import lines_of_dataset
 
     for line in lines_of_dataset(info):
@@ -95,10 +101,8 @@ def run_command(command: Command) -> CommandEnd:
     check_configuration(command.values())
     check_own_measures()
     command.check_words(log.warning)
-    if (
-        config.grid or config.hparams.get("scheme") is not None
-    ):  # hundreds of studies take seconds to plan
-        sign_of_life("planning the studies ...")
+    if config.grid or config.hparams.get("scheme") is not None:
+        sign_of_life("planning the studies ...")  # hundreds take seconds
     if config.plan:
         print_command_plan(command, starts=False)
         return CommandEnd()
@@ -107,9 +111,8 @@ def run_command(command: Command) -> CommandEnd:
         from dgbench.cli.outcome import print_finished
         from dgbench.plan.building import build
 
-        sign_of_life(
-            f"nothing to do: all {sum(len(study.folds) for study in planned)} runs are done"
-        )
+        n_runs = sum(len(study.folds) for study in planned)
+        sign_of_life(f"nothing to do: all {n_runs} runs are done")
         return print_finished(planned, build(config, "selection"))
     sign_of_life(
         f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ..."
@@ -131,7 +134,7 @@ def _train(command: Command, planned: Sequence[PlannedStudy]) -> CommandEnd:
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress
     from dgbench.cli.halving import rung_ends, survivors
-    from dgbench.cli.outcome import chosen_again, searches_of, summarize
+    from dgbench.cli.outcome import chosen_again, runs_of, searches_of, summarize
     from dgbench.plan.building import build
     from dgbench.plan.folds import selection_note
     from dgbench.records.files import check_writable
@@ -143,7 +146,7 @@ def _train(command: Command, planned: Sequence[PlannedStudy]) -> CommandEnd:
     prepare_process()
     logger = build_logger(config)
     selection = build(config, "selection")
-    folds = [fold for study in planned for fold in study.folds]
+    folds = list(chain.from_iterable(study.folds for study in planned))
     note = selection_note(selection, folds, planned[0].folder.parent)
     if note:
         print(f"note: {note}", file=sys.stderr)
@@ -151,30 +154,34 @@ def _train(command: Command, planned: Sequence[PlannedStudy]) -> CommandEnd:
         check_writable(folder)
     says_dataset = len(planned) == 1 and command.prints_plan  # the plan of several has said it
     studies = studies_of(planned, tell_dataset if says_dataset else None)
-    for caution in dict.fromkeys(line for study in studies for line in study.cautions()):
+    cautions = chain.from_iterable(study.cautions() for study in studies)
+    for caution in dict.fromkeys(cautions):
         log.warning(caution)
     searches = searches_of(studies)
     n_runs = sum(len(study.runs) for study in studies) + sum(search.repeats for search in searches)
     label = studies[0].spec.algorithm if len(studies) == 1 else f"{len(studies)} studies"
     progress = StudyProgress(n_runs, studies[0].settings.steps, label)
     try:
-        arguments = (
-            command.values()["execution"],
-            progress,
-            logger,
-            config.retry,
-            command.chooses_threads,
+        trained = partial(
+            train_runs,
+            execution=command.values()["execution"],
+            progress=progress,
+            logger=logger,
+            retry=config.retry,
+            chooses_threads=command.chooses_threads,
         )
         outcomes = RunOutcomes()
         going = studies
         for end in rung_ends(searches):
-            outcomes |= train_runs(going, *arguments, until=end)
+            outcomes |= trained(going, until=end)
             going = survivors(going, searches, end, progress)
-        outcomes |= train_runs(going, *arguments)
-        repeats = [study for search in searches for study in chosen_again(search)]
-        outcomes |= train_runs(repeats, *arguments)
+        outcomes |= trained(going)
+        repeats: list[ReadyStudy] = []
+        for search in searches:
+            repeats += chosen_again(search)
+        outcomes |= trained(repeats)
     finally:
         progress.close()
     ended = [*(going or studies), *repeats]
-    command.place().record_end([run.folder for study in ended for run in study.runs])
+    command.place().record_end([run.folder for run in runs_of(ended)])
     return summarize(ended, outcomes, selection, logger, searches)

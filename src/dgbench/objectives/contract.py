@@ -264,7 +264,9 @@ class Algorithm:
         pictures, each in groups of its own, it is then computed once per picture and reaches
         :meth:`predict` as ``s.per_image``.
         """
-        raise NotImplementedError(f"{type(self).__name__} takes nothing of each image alone")
+        raise NotImplementedError(
+            f"{type(self).__name__} computes nothing of each image alone; implement per_image"
+        )
 
     def predict(self, s: Prediction) -> Tensor:
         """Compute the (n, K) logits of (n, C, H, W) images."""

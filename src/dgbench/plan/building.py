@@ -59,8 +59,9 @@ def build(config: Any, group: str, **extra: Any) -> Any:
 
 
 def _not_built(group: str, reason: BaseException | str) -> ConfigError:
-    """Build the one-line error of a group that cannot be built; of an exception it gives class and
-    message.
+    """Build the one-line error of a group that cannot be built.
+
+    It names the class and the message of an exception.
     """
     text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
     unexpected = re.search(r"unexpected keyword argument '(\w+)'", text)
@@ -132,8 +133,9 @@ def imported(path: str, key: str) -> Any:
 
 
 def class_at(path: str, key: str, base: type[T]) -> type[T]:
-    """Import a class by its path, as :func:`imported`. (Hydra's ``get_class`` also logs what its
-    module raises.)
+    """Import a class by its path, as :func:`imported`.
+
+    Hydra's ``get_class`` would also log what its module raises.
 
     Args:
         path: ``package.module.Class``.
@@ -152,8 +154,9 @@ def class_at(path: str, key: str, base: type[T]) -> type[T]:
 
 @cache
 def conf_of(group: str, name: str) -> Any:
-    """Read the content of a file of ``conf/``, interpolations unresolved; it is cached, so do not
-    change it.
+    """Read the content of a file of ``conf/``, interpolations unresolved.
+
+    It is cached, so do not change it.
     """
     return read_yaml(CONF / group / f"{name}.yaml")
 
@@ -224,7 +227,7 @@ class InitialWeights(Protocol):
     arrival: Any
 
     def to_fetch(self) -> str | None:
-        """Return the command that fetches their file; None where it is on disk. Uses no network."""
+        """Return the command that fetches their file, or None if it is on disk. Uses no network."""
 
     def check(self, featurizer: Any) -> None:
         """Refuse weights that do not fit the network, whose tensors may be on the meta device."""
@@ -287,8 +290,9 @@ def dataset_options(dataset: Mapping[str, Any]) -> DatasetOptions:
 def described(
     options: DatasetOptions, *, absent_ok: bool = False, download: bool = False
 ) -> DatasetInfo:
-    """Describe the dataset in names and numbers, without decoding an image; see
-    :class:`DatasetOptions`.
+    """Describe the dataset in names and numbers, without decoding an image.
+
+    See :class:`DatasetOptions`.
 
     Raises:
         ConfigError, DataError: as :meth:`DatasetOptions.describe`.
@@ -306,8 +310,9 @@ def built(options: DatasetOptions) -> Environments:
 
 
 def _one_line(call: Callable[[], T]) -> T:
-    """Call a function; raise an error that is no :class:`DgbenchError` again as a ConfigError of
-    one line.
+    """Call a function.
+
+    An error that is no :class:`DgbenchError` is raised again as a ConfigError of one line.
     """
     try:
         return call()

@@ -89,8 +89,9 @@ def _replaced(content: Any, replace: Callable[[Any], Any]) -> Any:
 
 
 def present_path(path: Any) -> Any:
-    """Map a former import path of a class of dgbench to the one it has today; return any other
-    value as it is.
+    """Map a former import path of a class of dgbench to the one it has today.
+
+    Any other value is returned as it is.
     """
     if not isinstance(path, str) or not path.startswith("dgbench.") or path in _registered("**"):
         return path
@@ -173,11 +174,15 @@ def _is_class(path: str) -> bool:
 
 @cache
 def _registered(group: str) -> frozenset[str]:
-    """Find the import paths of classes and functions that files of a group of ``conf/`` name;
-    ``**`` is all groups.
+    """Find the import paths of classes and functions that files of a group of ``conf/`` name.
+
+    Group ``**`` is all groups.
     """
-    texts = (file.read_text(encoding="utf-8") for file in CONF.glob(f"{group}/*.yaml"))
-    return frozenset(path for text in texts for path in _PATH.findall(re.sub("#.*", "", text)))
+    paths: set[str] = set()
+    for file in CONF.glob(f"{group}/*.yaml"):
+        text = re.sub("#.*", "", file.read_text(encoding="utf-8"))
+        paths.update(_PATH.findall(text))
+    return frozenset(paths)
 
 
 @cache
@@ -206,8 +211,9 @@ def _last_name(path: str) -> str:
 
 
 def _items(content: Any) -> Iterator[tuple[Any, Any]]:
-    """Iterate over all keys of plain values, at any depth, with their values; the key in a list is
-    the position.
+    """Iterate over all keys of plain values, at any depth, with their values.
+
+    The key in a list is the position.
     """
     for key, item in content.items() if isinstance(content, Mapping) else enumerate(content):
         yield key, item

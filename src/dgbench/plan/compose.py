@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.records.spec import digest
 
-KEPT = 4096  # contents that are remembered
+MOST_CONTENTS = 4096  # that are remembered
 #: how a command runs: it plans the same runs whatever stands there
 HOW = frozenset(
     {"hydra", "paths", "logger", "selection", "execution", "plan", "retry", "wait", "sweep", "card"}
@@ -93,8 +93,8 @@ class Override:
     """One override of a study."""
 
     typed: str  #: by the user
-    top: str = ""  #: top-level key that it changes; empty where it chooses from a group
-    key: str = ""  #: that it sets to a plain value; empty where it does more than that
+    top: str = ""  #: top-level key that it changes; empty if it chooses from a group
+    key: str = ""  #: that it sets to a plain value; empty if it does more than that
     value: Any = None  #: plain
 
 
@@ -180,7 +180,7 @@ class _Template:
         raw.pop("hydra", None)
         self.contents = {top: Content.of(content) for top, content in raw.items()}
         self.values: Sequence[Override] = ()
-        self._kept: dict[str, Content] = {}
+        self._contents: dict[str, Content] = {}
         self.interpolated = {
             top: content.text for top, content in self.contents.items() if "${" in content.text
         }
@@ -229,9 +229,9 @@ class _Template:
 
     def _shared(self, content: Content) -> Content:
         """Return one object for equal contents: thousands of studies keep theirs."""
-        if len(self._kept) >= KEPT:
-            self._kept.clear()
-        return self._kept.setdefault(content.text, content)
+        if len(self._contents) >= MOST_CONTENTS:
+            self._contents.clear()
+        return self._contents.setdefault(content.text, content)
 
 
 def resolved(config: DictConfig, top: str) -> Any:

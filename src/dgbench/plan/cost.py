@@ -50,8 +50,9 @@ class Cost:
 
 
 def _images(study: PlannedStudy) -> Counts:
-    """Count the images of each environment by subset; where they are not here, from their published
-    number.
+    """Count the images of each environment by subset.
+
+    The published numbers are taken if the images are not here.
     """
     info = study.info
     dataset = study.config["dataset"]

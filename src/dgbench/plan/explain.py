@@ -108,7 +108,7 @@ def _of_composing(
 
 
 def less_memory(config_name: str) -> str:
-    """Say what to do where a command has not enough memory."""
+    """Explain what to do if a command has not enough memory."""
     return "read fewer runs, or use a larger machine" if config_name == "report" else LESS_MEMORY
 
 
@@ -122,8 +122,9 @@ def _key_of(file: str, words: Sequence[str]) -> str:
 
 
 def _meant(word: str, root: str) -> str:
-    """Guess what a word without an equal sign is: a choice of a group, or what a report reads;
-    empty where neither.
+    """Guess what a word without an equal sign is: a choice of a group, or what a report reads.
+
+    Returns an empty text if it is neither.
     """
     if "=" in word:
         return ""
@@ -142,8 +143,9 @@ def _meant(word: str, root: str) -> str:
 
 
 def _as_text(override: str) -> str:
-    """Say how to type an override whose value is one text with special characters; empty for a list
-    or mapping.
+    """Show how to type an override whose value is one text with special characters.
+
+    Returns an empty text for a list or mapping.
     """
     key, equals, value = override.partition("=")
     if not equals or not value or value[0] in "[{":
@@ -167,8 +169,9 @@ def _choice(group: str, name: str, _: str, words: Sequence[str]) -> str:
 
 
 def _from_elsewhere(group: str, name: str, words: Sequence[str]) -> str:
-    """Say how a choice is made that no file of ``conf/`` is: a file of the user's own, or a network
-    of timm.
+    """Explain how to choose what no file of ``conf/`` is.
+
+    That is a file of the user's own, or a network of timm.
     """
     if group == "backbone":
         return f"; a network of timm: backbone=timm backbone.arch={name}"
@@ -222,9 +225,7 @@ def _not_of_launcher(key: str, *_: object) -> str:
 
 
 def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
-    """Explain in one line a key that a command does not have; what was typed decides which there
-    are.
-    """
+    """Explain in one line a key that a command does not have, given all that was typed."""
     config, chosen = _composed(root, words, key)
     keys = [*nested_keys(config, ""), *_hyperparameters(config)]
     group, _, sub = key.partition(".")
@@ -249,7 +250,8 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
         return f"key {key} is unknown; {listed}"
     if not sub or not options(group):
         return f"key {key} is unknown; {_similar_key_question(key, keys)}{SEE}"
-    if own_file := _own_file(group, words):
+    own_file = _own_file(group, words)
+    if own_file:
         return _not_of_own_file(group, sub, own_file)
     subkeys = list(nested_keys(config.get(group), ""))
     close = get_close_matches(sub, subkeys, n=1, cutoff=0.65)
@@ -261,18 +263,7 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
         )
     if close and not owners:
         return f"key {key} is unknown; did you mean {group}.{close[0]}? {SEE}"
-    alike = (
-        []
-        if owners
-        else [entry for entry in keys if entry.rpartition(".")[2] == key.rpartition(".")[2]]
-    )
-    elsewhere = [
-        f"{package_of(file)}.{sub}"
-        for file in (CONF / group).glob("*.yaml")
-        if sub in keys_of_file(file)
-    ]
-    moved = [entry for entry in elsewhere if entry != key]
-    meant = f"did you mean {(moved or alike)[0]}? " if moved or alike else ""
+    meant = _meant_key_question(key, [] if owners else keys)
     names = [name for name in subkeys if "." not in name and not name.startswith("_")]
     listed = f"its keys are {', '.join(names)}" if names else "it has no keys"
     if len(names) > LISTED:
@@ -281,8 +272,26 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     return f"{group}={chosen.get(group) or 'null'} has no key {sub}; {meant}{listed}{belongs}"
 
 
+def _meant_key_question(key: str, keys: Sequence[str]) -> str:
+    """Ask for the key under which another file of the group, or else any of these keys, has it.
+
+    Returns:
+        ``did you mean X? ``, or an empty text if there is no such key.
+    """
+    group, _, sub = key.partition(".")
+    for file in (CONF / group).glob("*.yaml"):
+        moved = f"{package_of(file)}.{sub}"
+        if moved != key and sub in keys_of_file(file):
+            return f"did you mean {moved}? "
+    last = key.rpartition(".")[2]
+    for entry in keys:
+        if entry.rpartition(".")[2] == last:
+            return f"did you mean {entry}? "
+    return ""
+
+
 def _own_file(group: str, words: Sequence[str]) -> Path | None:
-    """Find the file of the user's own that was chosen for a group; None where dgbench's was."""
+    """Find the file of the user's own that was chosen for a group, or return None."""
     folder = config_options(words)
     names = [word.partition("=")[2] for word in words if word.partition("=")[0] == group]
     if not folder or not names:
@@ -303,8 +312,9 @@ def _not_of_own_file(group: str, key: str, file: Path) -> str:
 
 
 def _listed_siblings(key: str, keys: Sequence[str]) -> str:
-    """Name what a mapping below a group holds, for a key that it lacks; empty where the mapping is
-    unknown as well.
+    """Name what a mapping below a group holds, for a key that it lacks.
+
+    Returns an empty text if the mapping is unknown as well.
     """
     parent, _, last = key.rpartition(".")
     prefix = f"{parent}."
@@ -321,8 +331,9 @@ def _listed_siblings(key: str, keys: Sequence[str]) -> str:
 
 
 def _similar_key_question(key: str, keys: Sequence[str]) -> str:
-    """Ask whether a key is meant that ends like this one, or looks like it; empty where there is
-    none.
+    """Ask whether a key is meant that ends like this one, or looks like it.
+
+    Returns an empty text if there is none.
     """
     last = key.rpartition(".")[2]
     same_ending = [
@@ -339,8 +350,9 @@ def _similar_key_question(key: str, keys: Sequence[str]) -> str:
 
 
 def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Compose the configuration of the chosen groups; return it with the name of the choice in each
-    group.
+    """Compose the configuration of the chosen groups.
+
+    Returns it with the name of the choice in each group.
     """
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -369,8 +381,9 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
 
 
 def _hyperparameters(config: Any) -> list[str]:
-    """List the addresses ``hparams.NAME`` of all hyperparameters; no file of ``conf/`` has them
-    under these keys.
+    """List the addresses ``hparams.NAME`` of all hyperparameters.
+
+    No file of ``conf/`` has them under these keys.
     """
     if "hparams" not in config:
         return []

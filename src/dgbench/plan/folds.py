@@ -49,11 +49,11 @@ class Fold:
     training: tuple[str, ...]  #: environments to train on, in the order of the given ones
     #: given environments never trained on; with a membership, those of which some class never is
     held_out: tuple[str, ...]
-    #: tested environments of every fold of the protocol, by number; None where the given
+    #: tested environments of every fold of the protocol, by number, or None if the given
     #: environments tell (leave-one-out, single source)
     folds: tuple[tuple[str, ...], ...] | None = None
     validation: tuple[str, ...] = ()  #: held-out environments that only choose among models
-    membership: Membership | None = None  #: None where all classes share their environments
+    membership: Membership | None = None  #: None if all classes share their environments
 
     @property
     def tested(self) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ class LeaveOneOut(Protocol):
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
             raise ConfigError(
-                "leave-one-out needs at least 2 given environments, here are "
+                f"leave-one-out needs at least 2 given environments, and the dataset has "
                 f"{len(given)}; give more"
             )
         planned = [
@@ -167,7 +167,7 @@ class SingleSource(Protocol):
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
             raise ConfigError(
-                "single-source needs at least 2 given environments, here are "
+                f"single-source needs at least 2 given environments, and the dataset has "
                 f"{len(given)}; give more"
             )
         return [Fold(str(i), (source,), _others(given, source)) for i, source in enumerate(given)]
@@ -244,7 +244,7 @@ def without_small(fold: Fold, only_tested: Collection[str]) -> Fold:
 
 
 def selection_note(selection: Selection, folds: Sequence[Fold], runs: Path) -> str | None:
-    """Say why the closing table cannot choose steps by this selection; None where it can.
+    """Explain why the closing table cannot choose steps by this selection, or return None.
 
     Rows stay the same.
 
@@ -260,7 +260,9 @@ def selection_note(selection: Selection, folds: Sequence[Fold], runs: Path) -> s
             "protocol.groups=[[A,B],...]), and read all with "
             f"{selecting_report_line(selection, [runs])}"
         )
-    held = {env for fold in folds for env in fold.held_out}
+    held: set[str] = set()
+    for fold in folds:
+        held.update(fold.held_out)
     not_held_out = [name for name in selection.validation_environments if name not in held]
     if not_held_out:
         return (

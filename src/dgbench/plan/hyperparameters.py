@@ -55,10 +55,10 @@ class DeclaredHparam:
 
     #: a value, or ``{small: ..., large: ...}``, which may have ``datasets: {NAME: ...}`` too
     default: Any
-    range: str = ""  #: in the words of this module; empty where the file gives none
+    range: str = ""  #: in the words of this module; empty if the file gives none
     help: str = ""  #: what it means
     phase: bool = False  #: a second phase of the method begins at this step
-    #: it weighs a loss of features alone, without a gradient where the featurizer is frozen
+    #: it weighs a loss that depends on the features only, so a frozen featurizer has no use for it
     of_features: bool = False
 
 
@@ -83,8 +83,9 @@ def entry_of(declared: Any, name: str = "a hyperparameter") -> DeclaredHparam:
 
 
 def checked(name: str, value: Any, entry: DeclaredHparam) -> Any:
-    """Return the value if it lies in its range; without one it must be a number, unless the default
-    is text or a bool.
+    """Return the value if it lies in its range.
+
+    Without one it must be a number, unless the default is text or a bool.
 
     500.0 is an integer and ``12`` the option that is written so; text and truth values are no
     numbers.
@@ -116,7 +117,10 @@ def _holds(allowed: str, value: Any) -> bool:
 
 
 def _options(allowed: str) -> dict[str, Any]:
-    """Map each option of a range, as written, to its value; empty where the range is numeric."""
+    """Map each option of a range, as written, to its value.
+
+    Returns an empty mapping if the range is numeric.
+    """
     words = [word.strip() for word in allowed.split("|")]
     return {word: _SWITCHES.get(word, word) for word in words} if len(words) > 1 else {}
 
@@ -149,8 +153,9 @@ KINDS = ("small", "large")
 
 
 def seed_hash(*args: Any) -> int:
-    """Compute DomainBed's seed of a tuple: MD5 of its Python text, modulo 2^31; numbers must be
-    native Python ones.
+    """Compute DomainBed's seed of a tuple: MD5 of its Python text, modulo 2^31.
+
+    Numbers must be native Python ones.
     """
     return int(hashlib.md5(str(args).encode()).hexdigest(), 16) % 2**31
 
@@ -263,8 +268,9 @@ def resolve(
 
 
 def _for_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, Any]:
-    """Select the value of each entry for this kind of images and this dataset; leave out entries
-    that have none.
+    """Select the value of each entry for this kind of images and this dataset.
+
+    Entries that have none are left out.
     """
     held: dict[str, Any] = {}
     for name, entry in entries.items():

@@ -86,6 +86,7 @@ NO_RESULT: Mapping[str, str] = {
     "trainer.device": "where it is computed; rounding may differ",
     "trainer.channels_last": "layout of memory; rounding may differ",
     "trainer.checkpoint_seconds": "how often a run is saved",
+    "trainer.class_errors": "counts that rows hold besides",
     "trainer.predictions": "what is written beside the rows",
     "trainer.log_every": "how often loss and speed are logged",
 }
@@ -152,7 +153,8 @@ def study_spec(
         hparams: resolved values of exactly the hyperparameters that are read.
         shared: :func:`shared_parts` of the same configuration.
     """
-    labels, moves = config["hparams"], config["seed_moves"]
+    labels = config["hparams"]
+    moves = config["seed_moves"]
     if moves != ALL:  # hashes are older than the key
         shared = {**shared, "training": {**shared["training"], "seed_moves": moves}}
     return StudySpec(
@@ -172,10 +174,12 @@ def study_spec(
 
 
 def folder_name(spec: StudySpec, dataset: str) -> str:
-    """Name a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1``
-    in a search.
+    """Name a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``.
+
+    In a search it ends in ``s0-draw3-trial1`` before the hash.
     """
-    init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
+    init = spec.init.partition(":")[0]
+    tuning = str(spec.tuning["name"])
     # named where it is another
     usual = {
         init: "random",
@@ -252,8 +256,9 @@ def _head(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dataset(dataset: Mapping[str, Any], info: DatasetInfo) -> dict[str, Any]:
-    """Build the part of the dataset: its facts, and the options that decide pixels or subsets;
-    facts replace options.
+    """Build the part of the dataset: its facts, and the options that decide pixels or subsets.
+
+    Facts replace options.
 
     The hash ``content`` says which images there are: some are only found to be broken when they are
     decoded.

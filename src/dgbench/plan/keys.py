@@ -24,8 +24,9 @@ def owners_of(group: str, sub: str) -> list[str]:
 
 @cache
 def content_of_file(file: Path) -> dict[str, Any]:
-    """Read a file of ``conf/``; a wrong key looks into most of them, which takes a second without
-    libyaml.
+    """Read a file of ``conf/``.
+
+    A wrong key looks into most of them, which takes a second without libyaml.
     """
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load(file.read_text(), Loader=loader) or {}
@@ -33,8 +34,9 @@ def content_of_file(file: Path) -> dict[str, Any]:
 
 @cache
 def package_of(file: Path) -> str:
-    """Read the Hydra package of a file, which precedes the first dot of its keys; the folder's name
-    by default.
+    """Read the Hydra package of a file, which precedes the first dot of its keys.
+
+    By default it is the folder's name.
     """
     header = re.search(r"^# @package (\S+)", file.read_text(), re.M)
     return header[1] if header else file.parent.name

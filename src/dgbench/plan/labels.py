@@ -29,8 +29,8 @@ def check_labels(config: Mapping[str, Any], trainer: TrainerSettings) -> None:
     objective = config["algorithm"]["objective"]
     if (CONF / "algorithm" / f"{name}.yaml").is_file() and class_name(objective) != name:
         raise ConfigError(
-            f"algorithm.objective={objective} is not what rows would call it, "
-            f"algorithm.name={name}; choose algorithm={name}, or give an algorithm.name of its own"
+            f"algorithm.objective={objective} is another algorithm than algorithm.name={name}, "
+            f"by which rows would call it; choose algorithm={name}, or give another algorithm.name"
         )
     if config["sharpness"]["name"] == "gsam" and config["sharpness"].get("alpha") == 0:
         raise ConfigError(

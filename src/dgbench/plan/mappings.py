@@ -1,13 +1,11 @@
-"""Mappings in overrides: keys in quotes, which Hydra's grammar does not read, and mappings that
-take new keys.
-"""
+"""Mappings in overrides: quoted keys, which Hydra cannot read, and keys that no file has."""
 
 from __future__ import annotations
 
 import re
 
 #: mappings from names of the user's choice to plain values
-VALUES = (
+NAMED_VALUES = (
     "head.class_names",
     "hydra.launcher.additional_parameters",
     "hydra.launcher.ray.init",
@@ -16,7 +14,7 @@ VALUES = (
     "import.columns.hparams",
 )
 #: mappings from names of the user's choice to mappings
-TABLES = ("callbacks", "dataset.augmentations")
+NAMED_MAPPINGS = ("callbacks", "dataset.augmentations")
 
 _QUOTED = re.compile(
     r"""(?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote))[^\\])*)(?P=quote)(?P<colon>\s*:)?"""
@@ -37,9 +35,11 @@ def takes_new_keys(key: str, value: str) -> bool:
         value: as typed.
     """
     parent = key.rpartition(".")[0]
-    if parent in VALUES:
+    if parent in NAMED_VALUES:
         return True
-    return is_mapping(value) and (key in VALUES or key in TABLES or parent in TABLES)
+    if not is_mapping(value):
+        return False
+    return key in NAMED_VALUES or key in NAMED_MAPPINGS or parent in NAMED_MAPPINGS
 
 
 def bare_keys(value: str) -> str:

@@ -122,7 +122,8 @@ def choose(
             name or title, or one that cannot compare algorithms.
     """
     there = measures_there()
-    listed, ranking = list(there.values()), [there[name] for name in _COMPARED]
+    listed = list(there.values())
+    ranking = [there[name] for name in _COMPARED]
     if shown is not None:
         listed = _named(shown, f"{place}measures", there)
     if compared is not None:
@@ -149,7 +150,10 @@ def measures_there() -> dict[str, Measure]:
         ConfigError: a file of the user's names no measure, or has the name of one of dgbench.
     """
     there = dict(_of_dgbench())
-    for file in (file for folder in _own_folders() for file in sorted(folder.glob("*.yaml"))):
+    files: list[Path] = []
+    for folder in _own_folders():
+        files += sorted(folder.glob("*.yaml"))
+    for file in files:
         if file.stem in there:
             raise ConfigError(f"{file} has the name of another measure; give it a name of its own")
         there[file.stem] = read_measure(file)

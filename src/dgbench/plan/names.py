@@ -30,8 +30,9 @@ def algorithm_names() -> Mapping[str, Mapping[str, str]]:
 
 
 def name_in_papers(label: str) -> str:
-    """Write a label as papers do: ``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``;
-    unknown names stay.
+    """Write a label as papers do: ``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``.
+
+    Unknown names stay.
     """
     name, *rest = re.split(r"(?=[+ ])", label, maxsplit=1)
     averaging, *suffix = re.split(r"(?= )", "".join(rest), maxsplit=1)
@@ -45,7 +46,8 @@ def our_name(name: str) -> str:
     averaging and stays: ``JiGen+SWAD`` is ``ji_gen+SWAD``.
     """
     names = ours_by_name()
-    if exact := names.get(letters_of(name)):
+    exact = names.get(letters_of(name))
+    if exact:
         return exact
     first, plus, rest = name.partition("+")
     return names.get(letters_of(first), first) + plus + rest
@@ -53,14 +55,16 @@ def our_name(name: str) -> str:
 
 @cache
 def ours_by_name() -> Mapping[str, str]:
-    return {
-        letters_of(alias): ours
-        for ours, names in algorithm_names().items()
-        for alias in (ours, *names.values())
-    }
+    """Map the letters of every name of an algorithm to ours."""
+    by_name = {}
+    for ours, names in algorithm_names().items():
+        for alias in (ours, *names.values()):
+            by_name[letters_of(alias)] = ours
+    return by_name
 
 
 def letters_of(name: str) -> str:
+    """Return the lowercase letters and digits of a name, with ``++`` written as ``pp``."""
     return "".join(letter for letter in name.lower().replace("++", "pp") if letter.isalnum())
 
 
@@ -96,8 +100,9 @@ _NAME = re.compile(r"""[^,\[\](){}*?!'"\s=]+""")
 
 
 def in_our_names(words: Sequence[str]) -> list[str]:
-    """Translate ``algorithm=VREx,GroupDRO`` to ``algorithm=vrex,group_dro``; other words, and
-    unknown names, stay.
+    """Translate ``algorithm=VREx,GroupDRO`` to ``algorithm=vrex,group_dro``.
+
+    Other words, and unknown names, stay.
 
     All words stay where a user's own configuration files, which may have these names, are searched
     too.

@@ -32,7 +32,7 @@ class Need:
 
 
 def value_at(config: Config, key: str) -> Any:
-    """Find the value of a dotted key; None where there is none."""
+    """Find the value of a dotted key; return None if there is none."""
     node: Any = config
     for part in key.split("."):
         if not isinstance(node, Mapping) or part not in node:

@@ -73,8 +73,9 @@ _HOME = re.compile(r"(?<=[=\[,])~(?=/)")
 
 
 def readable(word: str) -> str:
-    """Write a word as an override that Hydra can parse; return it unchanged where it is none, or
-    none can be made.
+    """Write a word as an override that Hydra can parse.
+
+    It is returned unchanged if it is no override, or none can be made of it.
 
     A list counts as one where its entries hold no brackets and no quotes: ``[a/ä.png,b=c]``.
     """
@@ -103,11 +104,11 @@ def override(key: str, text: str) -> str:
 
 
 def list_override(key: str, texts: Sequence[str]) -> str:
-    """Write an override that sets a key to a list of texts, such as paths, whatever signs they
-    hold.
-    """
+    """Write an override that sets a key to a list of texts, such as paths with any signs."""
     plain = f"{key}=[{','.join(texts)}]"
-    return plain if _value_of(plain) == [*texts] else f"{key}=[{','.join(map(quoted, texts))}]"
+    if _value_of(plain) == [*texts]:
+        return plain
+    return f"{key}=[{','.join(map(quoted, texts))}]"
 
 
 def _value_of(word: str) -> Any:
@@ -148,32 +149,36 @@ def _parser() -> OverridesParser:
 
 
 def options(group: str) -> list[str]:
-    """List the choices of a group, by name; none where there is no such group."""
-    return [path.stem for path in sorted((CONF / group).glob("*.yaml"))] if group else []
+    """List the choices of a group, by name; return [] if there is no such group."""
+    if not group:
+        return []
+    return [path.stem for path in sorted((CONF / group).glob("*.yaml"))]
 
 
 @cache
 def groups(root: str) -> dict[str, str | None]:
-    """Map each group that a command has to its default choice; None where that is no choice."""
+    """Map each group that a command has to its default choice, or to None if it has none."""
     defaults = yaml.safe_load((CONF / f"{root}.yaml").read_text())["defaults"]
-    choices = {
-        str(key): name
-        for entry in defaults
-        if isinstance(entry, dict)
-        for key, name in entry.items()
-    }
-    return {key: name for key, name in choices.items() if not key.startswith("override ")}
+    choices = {}
+    for entry in defaults:
+        if not isinstance(entry, dict):
+            continue
+        for key, name in entry.items():
+            if not str(key).startswith("override "):
+                choices[str(key)] = name
+    return choices
 
 
 @cache
 def _tops() -> frozenset[str]:
     """List everything that may stand before the first dot of a key."""
-    roots = [yaml.safe_load(path.read_text()) for path in CONF.glob("*.yaml")]
-    groups = [path.name for path in CONF.iterdir() if path.is_dir()]
-    return frozenset(
-        {"per_dataset", "per_algorithm", *groups, *(key for root in roots for key in root)}
-        - {"defaults"}
-    )
+    tops = {"per_dataset", "per_algorithm"}
+    for path in CONF.glob("*.yaml"):
+        tops.update(yaml.safe_load(path.read_text()))
+    for path in CONF.iterdir():
+        if path.is_dir():
+            tops.add(path.name)
+    return frozenset(tops - {"defaults"})
 
 
 def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -186,8 +191,9 @@ def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def open_keys(words: Sequence[str], command: str = "train") -> list[str]:
-    """Write overrides as Hydra takes them: quoted where it needs that, and with ``++`` for keys
-    that no file has.
+    """Write overrides as Hydra takes them, with the quotes and the ``++`` that it needs.
+
+    Keys that no file has need ``++``.
 
     ``~/`` at the start of a value is the home folder: shells leave it as it is after ``KEY.NAME=``
     and in brackets.

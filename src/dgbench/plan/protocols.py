@@ -36,8 +36,9 @@ AtLeast0 = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "give o
 
 
 def check_validation(typed: Any, given: Sequence[str]) -> None:
-    """Refuse ``selection.environments`` that are no given ones; None and an empty list are left to
-    the selection.
+    """Refuse ``selection.environments`` that are no given ones.
+
+    None and an empty list are left to the selection.
 
     Raises:
         ConfigError: a name that is not given.
@@ -51,8 +52,9 @@ def check_validation(typed: Any, given: Sequence[str]) -> None:
 
 
 def environments(key: str, typed: Any, given: Sequence[str]) -> list[str]:
-    """Find the given environments that a list names; ``0.9`` also finds ``0.90``, which YAML cannot
-    keep as typed.
+    """Find the given environments that a list names.
+
+    ``0.9`` also finds ``0.90``, which YAML cannot keep as typed.
 
     Raises:
         ConfigError: a name that is not given or is there twice.
@@ -186,8 +188,9 @@ def _consecutive(k: int, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 class Fixed(Protocol):
-    """One fold (Ye et al. 2022, appendix G); what each key means stands in
-    ``conf/protocol/fixed.yaml``.
+    """One fold (Ye et al. 2022, appendix G).
+
+    What each key means stands in ``conf/protocol/fixed.yaml``.
     """
 
     name: FileName = "fixed"
@@ -257,12 +260,11 @@ class Flexible(Protocol):
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         self._check(given, n_classes)
-        draw = np.random.default_rng(derive(self.seed, "flexible", "exclusive")).permutation(
-            len(given)
-        )
-        exclusive = (
-            [given[i] for i in draw[: self.exclusive]] if self.setting == "compositional" else []
-        )
+        exclusive: list[str] = []
+        if self.setting == "compositional":
+            rng = np.random.default_rng(derive(self.seed, "flexible", "exclusive"))
+            drawn = rng.permutation(len(given))
+            exclusive = [given[i] for i in drawn[: self.exclusive]]
         training: dict[str, dict[int, int | None]] = {env: {} for env in given}
         tested: dict[str, dict[int, int | None]] = {env: {} for env in given}
         for label in range(n_classes):

@@ -191,8 +191,9 @@ def _numbers(numbers: int | Sequence[int]) -> list[int]:
 
 
 def scheme_of(config: Composed) -> Scheme | None:
-    """Read how a configuration's search is trained; None where it trains one set of
-    hyperparameters.
+    """Read how a configuration's search is trained.
+
+    Returns None if it trains one set of hyperparameters.
 
     Raises:
         ConfigError: a search that cannot be meant.

@@ -93,6 +93,7 @@ class TrainerSettings(Checked):
         Refusal("is not a list of val and test", "it may add train"),
     ] = Field(default=["val", "test"])
     eval_test: Literal["always", "best"] = "always"
+    class_errors: Switch = False
     predictions: Literal["none", "last", "best"] = "none"
     eval_batch_size: Count1 = 2048
     device: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
@@ -121,12 +122,16 @@ class TrainerSettings(Checked):
                 f"trainer.environments_per_step={self.environments_per_step} would choose some; "
                 "leave one of them out"
             )
-        for key, alone in (("eval_test", "always"), ("predictions", "none")):
+        for key, alone in (
+            ("eval_test", "always"),
+            ("predictions", "none"),
+            ("class_errors", False),
+        ):
             value = getattr(self, key)
             if self.devices > 1 and value not in (alone, "always"):
                 raise ConfigError(
-                    f"trainer.{key}={value} needs one process, each of several sees a part; set "
-                    f"it to {alone}"
+                    f"trainer.{key}={shown(value)} needs one process, each of several sees a part; "
+                    f"set it to {shown(alone)}"
                 )
         if self.predictions != "none":
             need_pyarrow(f"trainer.predictions={self.predictions}")
@@ -273,6 +278,7 @@ class AveragingRuleKeys(Open):
     batchnorm_batches: Annotated[
         AtLeast0, Refusal("is not an integer >= 0", "give one, 500 is published")
     ] = 500
+    beta: Annotated[Positive, Refusal("is not a number > 0", "give one, 0.5 is published")] = 0.5
 
 
 class AveragingKeys(Named):
@@ -373,8 +379,9 @@ class Init(Named):
 
 
 class Hparams(Open):
-    """Keys of ``conf/hparams`` that say how hyperparameters are drawn; every other one is a
-    hyperparameter.
+    """Keys of ``conf/hparams`` that say how hyperparameters are drawn.
+
+    Every other one is a hyperparameter.
     """
 
     space: Name = "domainbed"

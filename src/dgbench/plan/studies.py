@@ -1,6 +1,4 @@
-"""A command and its studies: itself, or those of its grid and of its search; where they go, and how
-it ended.
-"""
+"""A command and the studies of its grid and of its search: where they go, and how it ended."""
 
 from __future__ import annotations
 
@@ -89,8 +87,9 @@ class PlannedSearch:
 
 @dataclass(frozen=True)
 class PlannedStudy:
-    """A study as its configuration and the files that it reads describe it; nothing is decoded,
-    built or started.
+    """A study as its configuration and the files that it reads describe it.
+
+    Nothing is decoded, built or started.
     """
 
     words: Sequence[str]  #: the overrides that compose it
@@ -131,7 +130,7 @@ class PlannedDataset(NamedTuple):
 class Planner:
     """Plans studies; datasets, weights and folds of equal configurations are looked at once."""
 
-    composer: Composer | None  #: composes configurations; None where they are composed already
+    composer: Composer | None  #: composes configurations, or None if they are composed already
     parent: Path | None = None  #: folder of the studies; None: as the configuration says
     #: try to download images that a dataset would download when it is built; a plan does not
     download: bool = False
@@ -183,8 +182,9 @@ class Planner:
                 yield search.study(settings, 0 if n else scheme.repeats)
 
     def _of_grid(self, words: Sequence[str]) -> Iterator[tuple[list[str], Composed]]:
-        """Compose the configurations of a command's grid, each with its words; its own where it has
-        no grid.
+        """Compose the configurations of a command's grid, each with its words.
+
+        Without a grid it is the command's own configuration.
         """
         whole = self.checked(words)
         lists = grid_lists(whole.plain().get("grid") or {})  # a shift has none
@@ -210,8 +210,9 @@ class Planner:
         return digest([composed.key, self._dataset(composed).info.content])
 
     def place(self, words: Sequence[str]) -> JobPlace:
-        """Return the folder of a command's studies and its :meth:`key`; its words as key where it
-        cannot work.
+        """Return the folder of a command's studies and its :meth:`key`.
+
+        The key of a command that cannot work is its words.
         """
         composed = self.compose(words)
         try:
@@ -221,8 +222,9 @@ class Planner:
         return JobPlace(Path(composed.parent), key)
 
     def need_images(self) -> None:
-        """Download the first dataset if no job has its images on disk; refuse the jobs before any
-        starts if it fails.
+        """Download the first dataset if no job has its images on disk.
+
+        If that fails the jobs are refused before any of them starts.
 
         Raises:
             DataError: no dataset that was looked at is on disk, and the first cannot be downloaded.
@@ -249,15 +251,7 @@ class Planner:
         except TooFewImagesError as error:
             raise _with_batch(error, composed) from None
 
-        def planned() -> list[Fold]:
-            folds = planned_folds(composed["protocol"], dataset.info)
-            for env in dict.fromkeys(env for fold in folds for env in fold.training):
-                need_training_images(env, dataset.info.counts.get(env, {}).get("train", 1))
-            return folds
-
-        folds = self._once(
-            "folds", composed.text("dataset", "init", "backbone", "protocol"), planned
-        )
+        folds = self._folds(composed, dataset.info)
         check_validation(composed["selection"].get("environments"), dataset.info.given)
         config = {**composed.plain(), "dataset": dataset.keys}
         alike = composed.text(
@@ -274,19 +268,12 @@ class Planner:
         settings = self._once("settings", alike, lambda: TrainerSettings(**config["trainer"]))
         check_labels(config, settings)
         shared = self._once("shared", alike, lambda: shared_parts(config, dataset.info, settings))
-        if (
-            len(self._made["hparams"]) >= MOST_REMEMBERED
-        ):  # random draws, each with values of its own
-            self._made["hparams"].clear()
-        asked = f"{alike}\n{composed.text('hparams', 'algorithm', 'protocol')}"
-        trained_on = dict.fromkeys(env for fold in folds for env in fold.training)
-        images = {
-            env: dataset.info.counts[env]["train"]
-            for env in trained_on
-            if env in dataset.info.counts
-        }
         for fold in folds:
             settings.minibatches(len(fold.training))  # refuses more than there are
+        if len(self._made["hparams"]) >= MOST_REMEMBERED:
+            self._made["hparams"].clear()  # random draws, each with values of its own
+        asked = f"{alike}\n{composed.text('hparams', 'algorithm', 'protocol')}"
+        images = _training_images(folds, dataset.info)
         smallest = dataset.info.smallest_training
         hparams = self._once(
             "hparams", asked, lambda: hyperparameters(config, settings, smallest, images)
@@ -308,6 +295,17 @@ class Planner:
             search=search,
         )
 
+    def _folds(self, composed: Composed, info: DatasetInfo) -> list[Fold]:
+        def planned() -> list[Fold]:
+            folds = planned_folds(composed["protocol"], info)
+            for env in trained_in(folds):
+                need_training_images(env, info.counts.get(env, {}).get("train", 1))
+            return folds
+
+        return self._once(
+            "folds", composed.text("dataset", "init", "backbone", "protocol"), planned
+        )
+
     def _weights_of(self, composed: Composed) -> InitialWeights:
         return self._once(
             "weights", composed.text("init", "backbone"), lambda: named_weights(composed.plain())
@@ -325,9 +323,7 @@ class Planner:
 
 
 def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesError:
-    """Say in the same line what a minibatch needs, where the size of one is known and environments
-    repeat no image.
-    """
+    """Add to the line what a minibatch needs, if its size is known and no image is repeated."""
     config = composed.plain()
     settings = TrainerSettings(**config["trainer"])
     if settings.small_environments == "repeat":
@@ -349,12 +345,30 @@ def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesErr
         folds = planned_folds(config["protocol"], info)
     except ConfigError:  # which is said once the images fit
         return error
-    return with_batch_refusal(error, batch_size, {env for fold in folds for env in fold.training})
+    return with_batch_refusal(error, batch_size, set(trained_in(folds)))
+
+
+def _training_images(folds: Sequence[Fold], info: DatasetInfo) -> dict[str, int]:
+    """Count the training images of environments that some fold trains on, if they are counted."""
+    images = {}
+    for env in trained_in(folds):
+        if env in info.counts:
+            images[env] = info.counts[env]["train"]
+    return images
+
+
+def trained_in(folds: Sequence[Fold]) -> list[str]:
+    """List the environments that any of these folds trains on, each once."""
+    envs: dict[str, None] = {}
+    for fold in folds:
+        envs |= dict.fromkeys(fold.training)
+    return list(envs)
 
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
-    """Plan the study of a run folder, from the configuration written there; it may lack keys that
-    are newer.
+    """Plan the study of a run folder, from the configuration written there.
+
+    It may lack keys that are newer.
     """
     newer = {
         "sharpness": conf_of("sharpness", "none"),
@@ -467,7 +481,7 @@ class CommandEnd:
     """How a command ended."""
 
     folders: Sequence[Path] = ()  #: run folders of all its studies
-    failed: Sequence[str] = ()  #: what failed, by study; empty where nothing did
+    failed: Sequence[str] = ()  #: what failed, by study; empty if nothing did
 
     def raise_failed(self) -> None:
         """Raise an error that names in one line what failed, if anything did.

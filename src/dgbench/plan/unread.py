@@ -71,8 +71,9 @@ def refuse_unread(words: Iterable[str], unread: Mapping[str, str]) -> None:
 
 
 def refuse_run_folder(words: Sequence[str], folder: str) -> None:
-    """Refuse Hydra's folder of a run, which holds no results; Hydra's own records may go there, and
-    it may move there.
+    """Refuse Hydra's folder of a run, which holds no results.
+
+    Hydra's own records may go there, and it may move there.
 
     Args:
         words: all that was typed.
@@ -89,7 +90,10 @@ def refuse_run_folder(words: Sequence[str], folder: str) -> None:
 
 
 def replaced(words: Sequence[str]) -> list[str]:
-    """Say which words a later one replaces: of two that set the same key, Hydra takes the last."""
+    """Name the words that a later one replaces.
+
+    Of two that set the same key, Hydra takes the last.
+    """
     last: dict[str, str] = {}
     lines = []
     for word in words:
@@ -132,8 +136,9 @@ def keys_of(word: str) -> Iterator[str]:
 def without_misleading(
     words: Iterable[str], config: Config, needs: Mapping[str, Need]
 ) -> list[str]:
-    """Leave out words that :func:`check_needs` would refuse of this configuration; no hash depends
-    on them.
+    """Leave out words that :func:`check_needs` would refuse of this configuration.
+
+    No hash depends on them.
     """
 
     def misleads(key: str) -> bool:

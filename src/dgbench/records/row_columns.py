@@ -16,6 +16,8 @@ from dgbench.errors import RecordError
 from dgbench.records.rows import (
     CUT,
     LARGEST_COUNT,
+    LATER_COUNTS,
+    LATER_KEYS,
     ROW_CHECKS,
     SUBSETS,
     RowParser,
@@ -25,8 +27,7 @@ from dgbench.records.rows import (
 
 Column = Sequence[Any]
 
-_WITH_DEFAULT = frozenset(("together", "majority_wrong"))  #: null in rows older than the key
-_NEEDED = ROW_CHECKS.keys() - _WITH_DEFAULT
+_NEEDED = ROW_CHECKS.keys() - set(LATER_KEYS)
 _NUMBERS = frozenset((int, float))
 _NONE = type(None)
 
@@ -64,8 +65,9 @@ def parse_columns(content: bytes) -> RowColumns | None:
 
 
 def _columns(lines: Sequence[bytes]) -> dict[str, Column] | None:
-    """Decode what lines with the beginning of the first one say after it; None if they differ in
-    their beginnings or keys.
+    """Decode what lines with the beginning of the first one say after it.
+
+    Returns None if they differ in their beginnings or keys.
     """
     cut = lines[0].rfind(CUT)
     beginning = lines[0][: cut + len(CUT)]
@@ -83,7 +85,7 @@ def _columns(lines: Sequence[bytes]) -> dict[str, Column] | None:
     except KeyError:
         return None
     columns: dict[str, Column] = dict(zip(names, zip(*rows, strict=True), strict=True))
-    for name in _WITH_DEFAULT - columns.keys():
+    for name in set(LATER_KEYS) - columns.keys():
         columns[name] = [None] * len(lines)
     return columns
 
@@ -121,15 +123,20 @@ def _are_errors(columns: Mapping[str, Column]) -> bool:
     """
     if _types(columns["loss"]) != {float} or any(map(math.isnan, columns["loss"])):
         return False
-    wrong = columns["wrong"]
-    majority = columns["majority_wrong"]
     seen = columns["seen"]
-    if not _types(wrong) <= _NUMBERS or not _types(majority) <= _NUMBERS | {_NONE}:
+    if not _types(columns["wrong"]) <= _NUMBERS:
         return False
-    if not all(0 <= count <= most for count, most in zip(wrong, seen, strict=True)):
+    return all(_are_at_most(columns[name], seen) for name in ("wrong", *LATER_COUNTS))
+
+
+def _are_at_most(counts: Column, most: Column) -> bool:
+    """Return whether all counts that are given are numbers from 0 to those of ``most``."""
+    if _types(counts) == {_NONE}:
+        return True
+    if not _types(counts) <= _NUMBERS | {_NONE}:
         return False
-    pairs = zip(majority, seen, strict=True)
-    return all(count is None or 0 <= count <= most for count, most in pairs)
+    pairs = zip(counts, most, strict=True)
+    return all(count is None or 0 <= count <= limit for count, limit in pairs)
 
 
 def _given(values: Column) -> list[Any]:

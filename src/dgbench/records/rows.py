@@ -117,6 +117,10 @@ class RunIdentity:
     code: Annotated[str, Role.CODE]
 
 
+#: counts of images, at most those seen, that rows may lack
+LATER_COUNTS = ("majority_wrong", "worst_class_wrong", "balanced_wrong")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One counted error: how one run did on one subset of one environment at one step."""
@@ -135,6 +139,12 @@ class Row:
     #: scored images that a classifier gets wrong which always predicts the majority class of the
     #: run's training images, counted as ``wrong`` is; None in rows older than the key
     majority_wrong: float | None = None
+    #: scored images that would be wrong if every class had the error of the worst one; None unless
+    #: ``trainer.class_errors``
+    worst_class_wrong: float | None = None
+    #: scored images that would be wrong if all classes that occur were equally many; None unless
+    #: ``trainer.class_errors``
+    balanced_wrong: float | None = None
 
     @property
     def error(self) -> float:
@@ -149,8 +159,9 @@ class Row:
                 del flat[key]
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
         values["env_held_out"] = values.pop("held_out")
-        if values["majority_wrong"] is None:
-            del values["majority_wrong"]
+        for key in LATER_COUNTS:
+            if values[key] is None:
+                del values[key]
         return json.dumps({**flat, **values}, separators=(",", ":"))
 
 
@@ -284,6 +295,8 @@ def row_of(flat: dict[str, Any]) -> Row:
     return Row(identity=identity, held_out=flat["env_held_out"], **values)
 
 
+LATER_KEYS = ("together", *LATER_COUNTS)  #: keys of a row that it may lack, which means None
+
 CUT = b',"step":'  #: where a line passes from the identity to the rest
 _decode = json.JSONDecoder().decode
 
@@ -356,8 +369,8 @@ class RowParser:
         """Return whether these are the keys of a row besides its identity, with good values."""
         if type(values) is not dict:
             return False
-        values.setdefault("together", None)
-        values.setdefault("majority_wrong", None)
+        for key in LATER_KEYS:
+            values.setdefault(key, None)
         if values.keys() != ROW_CHECKS.keys():
             return False
         if type(values["env_held_out"]) is not bool:
@@ -389,8 +402,8 @@ class RowParser:
         if identity is not None:
             try:
                 values = _object(b"{" + line[cut + 1 :])
-                values.setdefault("together", None)
-                values.setdefault("majority_wrong", None)
+                for key in LATER_KEYS:
+                    values.setdefault(key, None)
                 if len(values) == len(ROW_CHECKS) and not _fault(values):
                     return identity, values
             except (RecordError, KeyError):
@@ -434,11 +447,11 @@ def _has_good_numbers(values: Mapping[str, Any]) -> bool:
     wrong = values["wrong"]
     if (type(wrong) is not float and type(wrong) is not int) or not 0 <= wrong <= seen:
         return False
-    majority = values["majority_wrong"]
-    if majority is not None:
-        if type(majority) is not float and type(majority) is not int:
-            return False
-        if not 0 <= majority <= seen:
+    for key in LATER_COUNTS:
+        count = values[key]
+        if count is None:
+            continue
+        if (type(count) is not float and type(count) is not int) or not 0 <= count <= seen:
             return False
     cross_entropy = values["loss"]
     if type(cross_entropy) is not float or math.isnan(cross_entropy):
@@ -466,9 +479,10 @@ def _fault(values: Mapping[str, Any]) -> str:
     seen = values["seen"]
     if not 0 <= wrong <= seen:
         return f"{wrong} wrong of {seen} seen is no error"
-    majority = values["majority_wrong"]
-    if majority is not None and not 0 <= majority <= seen:
-        return f"{majority} majority_wrong of {seen} seen is no error"
+    for key in LATER_COUNTS:
+        count = values[key]
+        if count is not None and not 0 <= count <= seen:
+            return f"{count} {key} of {seen} seen is no error"
     return ""
 
 
@@ -625,7 +639,7 @@ ROW_CHECKS: dict[str, Check] = {
     "wrong": number,
     "loss": loss,
     "together": optional(whole(1, LARGEST_COUNT)),
-    "majority_wrong": optional(number),
+    **dict.fromkeys(LATER_COUNTS, optional(number)),
 }
 
 
@@ -699,6 +713,9 @@ def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
     return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
 
 
+_PLAIN_TYPES = frozenset({type(None), str, int, float, bool})
+
+
 def identity_keys(
     identities: Iterable[Mapping[str, Any]], names: Sequence[str]
 ) -> list[tuple[str, ...]]:
@@ -709,14 +726,15 @@ def identity_keys(
     """
     texts: dict[Any, str] = {}
 
-    def text(value: Any) -> str:
-        plain = value is None or isinstance(value, str | int | float)
-        key = (type(value), value) if plain else id(value)
-        if key not in texts:
-            texts[key] = json.dumps(value, sort_keys=True, default=str)
-        return texts[key]
-
     def key_of(identity: Mapping[str, Any]) -> tuple[str, ...]:
-        return tuple(text(identity.get(name)) for name in names)
+        key = []
+        for name in names:
+            value = identity.get(name)
+            place = (type(value), value) if type(value) in _PLAIN_TYPES else id(value)
+            text = texts.get(place)
+            if text is None:
+                text = texts[place] = json.dumps(value, sort_keys=True, default=str)
+            key.append(text)
+        return tuple(key)
 
     return [key_of(identity) for identity in identities]

@@ -252,7 +252,7 @@ class Beat(BaseModel):
     @model_validator(mode="after")
     def _in_time(self) -> Self:
         if self.step > self.steps or not math.isfinite(self.seconds_left or 0.0):
-            raise ValueError("no run can be there")
+            raise ValueError("a step that no run reaches, or a time that is not finite")
         return self
 
     @property

@@ -20,6 +20,7 @@ from dgbench.analysis import Statistics
 from dgbench.errors import RecordError
 from dgbench.plan.measures import MeasureChoice, Measures, choose
 from dgbench.reports.evaluation import Evaluation, evaluate
+from dgbench.reports.frames import selected_of_frame
 from dgbench.reports.measuring.certainty import certainty_table, difference_table
 from dgbench.reports.measuring.choices import selection_table
 from dgbench.reports.measuring.correlations import correlation_table
@@ -28,7 +29,6 @@ from dgbench.reports.ranking.leaderboards import leaderboards
 from dgbench.reports.ranking.published import standing_table
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.results import selected_of_frame
 from dgbench.reports.tables import Table
 from dgbench.validation import checked
 
@@ -73,9 +73,10 @@ def measures(
     measures: Measures | None = None,
     compared: Measures | None = None,
 ) -> pd.DataFrame:
-    """Compute the measures of every algorithm: average, worst, gap, worst+gap and ideal, or others.
+    """Compute the measures of every algorithm, as means over its seeds.
 
-    The lowest worst+gap comes first, or the lowest average where no study has worst+gap.
+    These are average, worst, gap, worst+gap and ideal, or others. The lowest worst+gap comes first,
+    or the lowest average if no study has worst+gap. :func:`dgbench.measures` gives each seed's.
 
     Args:
         frame: of :func:`dgbench.results`, or a part of its lines.
@@ -94,8 +95,9 @@ def measures(
 
 @checked
 def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Compute the error in each given environment of the model that never saw it; arguments as in
-    :func:`measures`.
+    """Compute the error in each given environment of the model that never saw it.
+
+    Arguments as in :func:`measures`.
     """
     return _for_each_setting(frame, held_out_table, split_by, choose())
 
@@ -104,8 +106,9 @@ def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.Data
 def selected(
     frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
 ) -> pd.DataFrame:
-    """Find the algorithm that each measure selects, and what that costs; arguments as in
-    :func:`measures`.
+    """Find the algorithm that each measure selects, and what that costs.
+
+    Arguments as in :func:`measures`.
     """
     return _for_each_setting(frame, selection_table, split_by, choose(measures))
 
@@ -114,8 +117,9 @@ def selected(
 def correlation(
     frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
 ) -> pd.DataFrame:
-    """Compute the rank correlation of each measure with the ideal one; arguments as in
-    :func:`measures`.
+    """Compute the rank correlation of each measure with the ideal one.
+
+    Arguments as in :func:`measures`.
     """
     return _for_each_setting(frame, correlation_table, split_by, choose(measures))
 
@@ -188,8 +192,9 @@ def _for_each_setting(
 def _joined(
     parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]
 ) -> pd.DataFrame:
-    """Join the tables of several settings in one frame; its ``attrs`` hold title, notes, selection,
-    problems.
+    """Join the tables of several settings in one frame.
+
+    Its ``attrs`` hold title, notes, selection and problems.
 
     Args:
         parts: title of the setting -> its table.
@@ -199,19 +204,20 @@ def _joined(
     if not parts:
         raise RecordError("no run of this frame was tested; keep the lines whose subset is test")
     tables = list(parts.values())
-    columns = ["setting"] if len(parts) > 1 else []
-    columns += dict.fromkeys(column.name for table in tables for column in table.columns)
+    names = {"setting": None} if len(parts) > 1 else {}
+    for table in tables:
+        names |= dict.fromkeys(column.name for column in table.columns)
+    columns = list(names)
     notes: dict[str, None] = {}
     for setting, table in parts.items():
         for note in table.notes:
             shared = all(note in other.notes for other in tables)
             notes[note if shared else f"{setting}: {note}"] = None
-    lines = [
-        {"setting": setting, **line}
-        for setting, table in parts.items()
-        for line in table.frame.to_dict("records")
-    ]
-    joined = pd.DataFrame(lines, columns=None if lines else columns)
+    lines = []
+    for setting, table in parts.items():
+        for line in table.frame.to_dict("records"):
+            lines.append({"setting": setting, **line})
+    joined = pd.DataFrame(lines) if lines else pd.DataFrame(columns=columns)
     joined = joined[[*columns, *(c for c in joined.columns if c not in columns and c != "setting")]]
     selection = frame.attrs.get("selection")
     texts = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in problems]

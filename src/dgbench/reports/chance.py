@@ -118,8 +118,9 @@ class Chance:
 
 
 def classes_of(identity: Mapping[str, Any]) -> int | None:
-    """Look up K of a run: what its row says, else that of the dataset's name; None where neither
-    tells.
+    """Look up K of a run: what its row says, else that of the dataset's name.
+
+    Returns None if neither tells.
     """
     stated = identity.get("n_classes")
     if stated is not None:
@@ -134,8 +135,9 @@ def chance_of(
     everywhere: Collection[str],
     measures: Sequence[Measure],
 ) -> Chance | None:
-    """Compute the references of runs that share a table; None where the number of classes is not
-    known.
+    """Compute the references of runs that share a table.
+
+    Returns None if the number of classes is not known.
 
     Args:
         identities: of the runs.
@@ -149,7 +151,8 @@ def chance_of(
     if n_classes is None or n_classes < 1:
         return None
     error = 1 - 1 / n_classes
-    in_held_out, in_all = dict.fromkeys(held_out, error), dict.fromkeys(everywhere, error)
+    in_held_out = dict.fromkeys(held_out, error)
+    in_all = dict.fromkeys(everywhere, error)
     values = Measured.of(measures, in_held_out, in_all).values
     references = [Reference(BLIND_GUESS, values, in_held_out, in_all)]
     frequent = _most_frequent(tests, held_out, everywhere, measures)
@@ -171,8 +174,9 @@ def _most_frequent(
     everywhere: Collection[str],
     measures: Sequence[Measure],
 ) -> Reference | None:
-    """Average the most frequent class's errors and measures over seeds; None where no row says
-    them.
+    """Average the most frequent class's errors and measures over seeds.
+
+    Returns None if no row says them.
 
     The errors of a seed and fold follow from its images alone, so that any algorithm's rows tell
     them.

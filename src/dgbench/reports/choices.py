@@ -50,7 +50,7 @@ class Choice:
     chance: float | None  #: accuracy of a blind guess; None where the classes are not known
     run: str  #: hash
     folder: str
-    #: what it was chosen among, by draw: ``draw``, ``step`` and ``validation`` accuracy (None where
+    #: what it was chosen among, by draw: ``draw``, ``step`` and ``validation`` accuracy (None if
     #: it has none), ``run`` (hash), and ``why`` it does not count (empty for the one that does)
     candidates: list[dict[str, Any]]
 

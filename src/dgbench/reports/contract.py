@@ -128,8 +128,10 @@ def check_document(document: Any, author: str) -> None:
         for table in section.tables:
             _check_table(table, place)
     _check_names("section", [section.name for section in document.sections], author)
-    figures = [figure for section in document.sections for figure in section.figures]
-    _check_names("figure", [figure.name for figure in figures], author)
+    figures: list[str] = []
+    for section in document.sections:
+        figures += [figure.name for figure in section.figures]
+    _check_names("figure", figures, author)
     _check_types([document.problems], Table, "problems", author)
 
 

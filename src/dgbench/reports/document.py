@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -40,6 +40,7 @@ APART = (
 #: read in ``unread``
 OF_DOCUMENTS = (
     "import",
+    "notes",
     "only",
     "output",
     "same_code",
@@ -48,9 +49,13 @@ OF_DOCUMENTS = (
     "report.wandb",
     "report.wandb_project",
 )
-OF_RUNS = ("import", "same_code", "selection", "split_by")  #: of them, those that need runs
+OF_RUNS = ("import", "same_code", "selection", "split_by")  #: keys of a document that need runs
 #: of files that a report holds, whose folder ``output`` names
 FILE_ENDINGS = (".csv", ".htm", ".html", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex")
+NO_CHOICE = (
+    "SEARCHES APART: each draw of hyperparameters has a line; no accuracy on validation data was "
+    "read, so none can be chosen without looking at the tested environments."
+)
 TARGET_ORACLE = (
     "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen "
     "performance."
@@ -114,7 +119,7 @@ class Report(Checked):
         def __call__(self, collection, selection, split_by=None) -> Document
 
     - ``collection``: every run with its rows and what was left out
-      (:class:`~dgbench.reports.reading.collect.Collection`); None where ``unread`` holds
+      (:class:`~dgbench.reports.reading.collect.Collection`), or None if ``unread`` holds
       ``import``.
     - ``selection``: chooses the step of a run and the draw of a search
       (:class:`~dgbench.analysis.selection.Selection`).
@@ -184,6 +189,7 @@ class ReportKeys(Checked):
         NonBlank | Annotated[list[NonBlank], Field(min_length=1)] | None,
         Refusal("is no list of names", "write e.g. only=[measures], or null for all"),
     ]
+    notes: Annotated[Literal["full", "short"], Refusal("is unknown", "choose full or short")]
     split_by: Annotated[
         NonBlank | None, Refusal("is no identity key", "give one, e.g. code, or null")
     ]
@@ -230,6 +236,7 @@ class Document:
     files: Mapping[str, str] = field(default_factory=dict)  #: further files: name -> text
     #: what makes the whole document again; :func:`remake` narrows it to one table or figure
     command: str = ""
+    short_notes: bool = False  #: LaTeX tables have the first sentences of their notes alone
 
 
 def title_of(item: Table | Figure, document: Document) -> str:
@@ -240,8 +247,9 @@ def title_of(item: Table | Figure, document: Document) -> str:
 
 
 def remake(document: Document, item: Table | Figure) -> str:
-    """Build the command that makes one table or figure again; empty where the document does not
-    know its own.
+    """Build the command that makes one table or figure again.
+
+    It is an empty text if the document does not know its own command.
     """
     return f"{document.command} 'only=[{item.name}]'" if document.command else ""
 
@@ -272,8 +280,11 @@ def keep(document: Document, names: Names[str]) -> Document:
     Raises:
         ConfigError: a name is neither a table nor a figure of this document.
     """
-    tables = {item.name for section in document.sections for item in section.tables}
-    figures = {figure.name for section in document.sections for figure in section.figures}
+    tables: set[str] = set()
+    figures: set[str] = set()
+    for section in document.sections:
+        tables.update(table.name for table in section.tables)
+        figures.update(figure.name for figure in section.figures)
     unknown = sorted(set(names) - tables - figures)
     if unknown:
         close = get_close_matches(unknown[0], sorted(tables | figures), n=1)
@@ -310,7 +321,7 @@ def problem_table(problems: Sequence[Problem]) -> Table:
 
 
 def selection_text(selection: Selection, collection: Collection) -> str:
-    """Say how the numbers of a report were selected, for the titles of its tables."""
+    """Describe how the numbers of a report were selected, for the titles of its tables."""
     if collection.selected_elsewhere and not selection.chooses_draws:
         return "selection: not known, as in the table that was read"
     return describe(selection)
@@ -319,7 +330,7 @@ def selection_text(selection: Selection, collection: Collection) -> str:
 def warnings(
     selection: Selection, collection: Collection, trained_on_tested: bool = False
 ) -> list[str]:
-    """List what a reader must know before any number; empty where there is nothing.
+    """List what a reader must know before any number; return [] if there is nothing.
 
     Args:
         selection: of steps and draws.
@@ -332,12 +343,12 @@ def warnings(
     if any(is_adapted(run.identity) for run in collection.runs):
         sentences.append(ADAPTED_AT_TEST_TIME)
     if not selection.chooses_draws and any(run.identity["draw"] for run in collection.runs):
-        sentences.append(APART)
+        sentences.append(NO_CHOICE if collection.draws_stay_apart else APART)
     return sentences
 
 
 def leads(content: str, problems: Sequence[Problem]) -> list[str]:
-    """Say what went into the report, how much was left out, and how much was assumed."""
+    """Describe what went into the report, how much was left out, and how much was assumed."""
     listed = counted(problem.kind for problem in problems)
     return [f"{content}.", f"{listed}, listed at the end." if problems else "No problems."]
 
@@ -373,8 +384,9 @@ def main_figure(section: Section) -> Figure | None:
 
 
 def main_table(section: Section) -> Table | None:
-    """Find the first table with lines that is no detail; the first detail where a section shows
-    nothing else.
+    """Find the first table with lines that is no detail.
+
+    If a section shows nothing but details it is the first of these.
     """
     filled = sorted((item for item in section.tables if len(item)), key=lambda item: item.detail)
     return next((item for item in filled if not item.detail or not main_figure(section)), None)

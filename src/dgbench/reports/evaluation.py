@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ class Setting:
     title: str
     #: its keys of :attr:`Role.SETTING`, and what the report is split by
     identity: Mapping[str, Any]
-    codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
-    #: what its results must beat; None where the number of classes is not known
+    codes: tuple[str, ...]  #: code version of the runs that count, or nothing if no run counts
+    #: what its results must beat, or None if the number of classes is not known
     chance: Chance | None = field(default=None, compare=False)
     #: on classes that no model could learn
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -152,9 +153,7 @@ class Evaluation:
 
     @cached_property
     def selections(self) -> pd.DataFrame:
-        """Whom every measure selects, see
-        :func:`~dgbench.reports.predictions.selection_frame`.
-        """
+        """Whom every measure selects, see :func:`~dgbench.reports.predictions.selection_frame`."""
         return selection_frame(self.studies, [measure.name for measure in self.measures.computed])
 
     @cached_property
@@ -354,16 +353,11 @@ class _ErrorLines:
     def add(self, study: Study, setting: Setting) -> None:
         """Append the lines of a study."""
         planned = tested_by_fold(setting.identity)
-        any_fold = {env for tests in planned or [setting.given] for env in tests}
-        held_out = [env for env in setting.given if env in any_fold]
+        in_a_fold = set(chain.from_iterable(planned or [setting.given]))
+        held_out = [env for env in setting.given if env in in_a_fold]
         for env in held_out:
-            reasons = (
-                reason
-                for fold, reason in study.missing.items()
-                if env in planned_tests(fold, planned)
-            )
             self._errors.append(study.held_out.get(env, math.nan))
-            self._reasons.append(None if env in study.held_out else next(reasons, None))
+            self._reasons.append(_why_missing(study, env, planned))
         self._errors.extend(study.everywhere.values())
         self._reasons += [None] * len(study.everywhere)
         self._environments += [*held_out, *study.everywhere]
@@ -500,7 +494,8 @@ def _study(
         choice: the measures to compute.
     """
     identity = runs[0].identity
-    given, planned = list(map(str, identity["given"])), tested_by_fold(identity)
+    given = list(map(str, identity["given"]))
+    planned = tested_by_fold(identity)
     counting = _counting(runs)
     missing = _unusable(runs, counting, without_rows)
     if not missing.keys().isdisjoint(tests["fold"].tolist()):
@@ -516,28 +511,17 @@ def _study(
         all_unseen = all_unseen and (unseen or role == "everywhere")
     everywhere = {env: mean(values) for env, values in errors["everywhere"].items()}
     held_out = {env: mean(errors["held_out"][env]) for env in given if env in errors["held_out"]}
-    for fold, present in tested_in.items():
-        if not present and (fold != FULL or identity.get("beyond", True)):
-            missing[fold] = f"no test row at step {steps[fold]}"
-            continue
-        lacking = [env for env in planned_tests(fold, planned) if env not in present]
-        if lacking:
-            missing[fold] = _lacks(lacking, steps[fold])
-    expected = expected_folds(identity, [*counting, *missing])
-    missing |= {fold: NO_ROWS for fold in expected if fold not in counting and fold not in missing}
-    plan = (
-        planned
-        if planned is not None
-        else [present for fold, present in tested_in.items() if fold != FULL]
-    )
+    missing |= _lacking_folds(tested_in, steps, planned, bool(identity.get("beyond", True)))
+    for fold in expected_folds(identity, [*counting, *missing]):
+        if fold not in counting:
+            missing.setdefault(fold, NO_ROWS)
+    plan = planned
+    if plan is None:
+        plan = [present for fold, present in tested_in.items() if fold != FULL]
     one_each = sorted(map(list, plan)) == sorted([env] for env in given)
-    absences = {fold: reason for fold, reason in missing.items() if fold != FULL}
-    if is_from_table(identity):
-        no_held_out = missing_lines(identity, absences)
-    else:
-        no_held_out = grouped_reasons(absences)
-    no_leave_one_out = ""
-    if not (all_unseen and one_each):
+    no_held_out = _no_held_out(identity, missing)
+    no_leave_one_out = no_held_out
+    if not no_held_out and not (all_unseen and one_each):
         no_leave_one_out = _NO_WORST_GAP.format(identity["protocol"])
     measures = Measured.of(
         choice.computed,
@@ -545,7 +529,7 @@ def _study(
         everywhere,
         {
             "held_out": no_held_out,
-            "leave_one_out": no_held_out or no_leave_one_out,
+            "leave_one_out": no_leave_one_out,
             "everywhere": _no_ideal(identity, everywhere, environments, missing, steps),
         },
     )
@@ -566,6 +550,39 @@ def _study(
         trained_on_tested=not all_unseen,
         sampled=bool(identity.get("grouped")) and identity["evaluation"] == "exact",
     )
+
+
+def _lacking_folds(
+    tested_in: Mapping[str, Sequence[str]],
+    steps: Mapping[str, int],
+    planned: Sequence[Sequence[str]] | None,
+    tests_full: bool,
+) -> dict[str, str]:
+    """Map each fold that lacks test rows at its step to what it lacks.
+
+    Args:
+        tested_in: fold -> environments with a row at its step.
+        steps: fold -> its step.
+        planned: environments that the protocol tests, by fold.
+        tests_full: whether the fold ``full`` is tested at all.
+    """
+    lacking = {}
+    for fold, present in tested_in.items():
+        if not present and (fold != FULL or tests_full):
+            lacking[fold] = f"no test row at step {steps[fold]}"
+            continue
+        absent = [env for env in planned_tests(fold, planned) if env not in present]
+        if absent:
+            lacking[fold] = _lacks(absent, steps[fold])
+    return lacking
+
+
+def _no_held_out(identity: Mapping[str, Any], missing: Mapping[str, str]) -> str:
+    """Explain why held-out errors are not complete; return an empty text if they are."""
+    absences = {fold: reason for fold, reason in missing.items() if fold != FULL}
+    if is_from_table(identity):
+        return missing_lines(identity, absences)
+    return grouped_reasons(absences)
 
 
 def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
@@ -669,6 +686,16 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
             f"{ADVICE.replace('...', ','.join(sorted(folders)))}"
         )
     return tuple(folders)
+
+
+def _why_missing(study: Study, env: str, planned: Sequence[Sequence[str]] | None) -> str | None:
+    """Return why an environment that some fold tests has no error, or None if it has one."""
+    if env in study.held_out:
+        return None
+    for fold, reason in study.missing.items():
+        if env in planned_tests(fold, planned):
+            return reason
+    return None
 
 
 def _missing_folds(study: Study) -> list[MissingFolds]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,7 @@ def account_of(left_out: Iterable[Problem | MissingFolds]) -> list[Problem]:
 
 
 def missing_lines(identity: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
-    """Say of which environments a table has no line: ``no line for photo, sketch``.
+    """List the environments that a table has no line for: ``no line for photo, sketch``.
 
     Args:
         identity: of a run of the study.
@@ -108,16 +107,19 @@ def missing_lines(identity: Mapping[str, Any], reasons: Mapping[str, str]) -> st
     parts = []
     for reason, environments in by_reason.items():
         named = some_of(environments, _MOST_NAMED)
-        parts.append(f"no line for {named}" if reason == NO_ROWS else f"{named}: {reason}")
+        if reason == NO_ROWS:
+            parts.append(f"no line for {named}")
+        else:
+            parts.append(f"{named}: {reason}")
     return "; ".join(parts)
 
 
 def advice(run: SelectedRun, folds: Iterable[str]) -> str:
-    """Say how the missing folds of a study are filled: ``To fill: COMMAND``.
+    """Tell how the missing folds of a study are filled: ``To fill: COMMAND``.
 
     Args:
         run: any run of the study, whose folder is read.
-        folds: to train; none where the folds are not known.
+        folds: to train; empty if they are not known.
     """
     if is_from_table(run.identity):
         return _ADD_LINES
@@ -132,10 +134,13 @@ def _place(fold: str) -> tuple[bool, int, str]:
 
 
 def planned_tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
-    """List environments where the protocol tests that fold; none for ``full``, or where the
-    protocol does not tell.
+    """List the environments that the protocol tests in a fold.
+
+    The list is empty for ``full``, and if the protocol does not tell.
     """
-    return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
+    if planned and fold.isdecimal() and int(fold) < len(planned):
+        return planned[int(fold)]
+    return ()
 
 
 def grouped_reasons(missing: Mapping[str, str]) -> str:
@@ -153,14 +158,21 @@ def folds_in_words(folds: Sequence[str]) -> str:
 
 
 def fold_ranges(folds: Sequence[str]) -> str:
-    """Format ``0-2, 5, full``: three or more consecutive numbers as a range, then what is no
-    number.
+    """Format ``0-2, 5, full``: numbers first, then names.
+
+    Three or more consecutive numbers are written as a range.
     """
-    numbers = enumerate(sorted(int(fold) for fold in folds if fold.isdecimal()))
-    runs = [
-        [number for _, number in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])
-    ]
+    names = sorted(fold for fold in folds if not fold.isdecimal())
+    runs: list[list[int]] = []  # of consecutive numbers
+    for number in sorted(int(fold) for fold in folds if fold.isdecimal()):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
     words = []
     for run in runs:
-        words.append(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)))
-    return ", ".join([*words, *sorted(fold for fold in folds if not fold.isdecimal())])
+        if len(run) > 2:
+            words.append(f"{run[0]}-{run[-1]}")
+        else:
+            words += map(str, run)
+    return ", ".join([*words, *names])

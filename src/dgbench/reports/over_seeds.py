@@ -227,8 +227,9 @@ class Ranking:
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
-        """Algorithms that the test cannot tell apart; none are tied together when it finds
-        differences everywhere.
+        """Algorithms that the test cannot tell apart.
+
+        If it finds differences everywhere there are no such groups.
         """
         return indistinct_groups(self.ranks, self.difference)
 

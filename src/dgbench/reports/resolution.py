@@ -64,8 +64,9 @@ class Pilot:
 
 
 def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
-    """Estimate a pilot from algorithm x seed (or NaN); None if no two algorithms share 2 seeds, or
-    no seed differs.
+    """Estimate a pilot from algorithm x seed (or NaN).
+
+    Returns None if no two algorithms share 2 seeds, or no seed differs.
     """
     deviations, seeds = pair_deviations(values.to_numpy())
     if not deviations.any():
@@ -82,7 +83,7 @@ def smallest_found(values: pd.DataFrame) -> Interval | None:
         values: algorithm x seed.
 
     Returns:
-        The difference, in the unit of the values; None where no two algorithms share 2 seeds, or
+        The difference, in the unit of the values, or None if no two algorithms share 2 seeds, or
         none differ.
     """
     judged = comparable(values)
@@ -112,7 +113,8 @@ def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[
                 f"{seeds} seeds."
             )
         ]
-    smallest, deviation = pilot.finds(seeds, power), pilot.deviation.estimate
+    smallest = pilot.finds(seeds, power)
+    deviation = pilot.deviation.estimate
     among = ""
     named_pair = ""
     if algorithms > 3:  # of three, each pair is tested as two alone are
@@ -168,7 +170,8 @@ def below_noise(
         return []
     first = leaders.first
     second = leaders.others[0]
-    lead, seeds = abs(level[first] - level[second]), judged.shape[1]
+    lead = abs(level[first] - level[second])
+    seeds = judged.shape[1]
     floors = []
     for part, name in NOISE.items():
         repeated = repetitions.get(part, values.iloc[:0])

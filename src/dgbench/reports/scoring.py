@@ -69,7 +69,7 @@ def score(
     ``adjusted_average`` (Sagawa et al. 2020, the "average" of Waterbirds: groups weighed by their
     shares of the training images).
 
-    Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and ``high``, ``role``
+    Columns: ``n`` images, ``wrong`` ones, ``error`` (a fraction), ``low`` and ``high``, ``role``
     (``held out`` or ``trained on``), ``where`` the worst is, and the ``reason`` why there is no
     value. ``frame.attrs["notes"]`` says what the intervals are of.
 
@@ -111,7 +111,8 @@ def score(
     wrong = true != predicted
     if training_groups is not None and not labels:
         raise ConfigError(
-            "training_groups names images of groups, and there are no groups; give groups too"
+            "training_groups counts the training images of groups, and groups is not given; give "
+            "groups too"
         )
     trained_on = None if given is None else list(map(str, given))
     seen_names = set(trained_on or ())
@@ -252,8 +253,9 @@ def _check_alike(true: np.ndarray, predicted: np.ndarray) -> None:
 
 
 def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Read classes, environments and groups of the test images of a file, and the environments of
-    its training.
+    """Read classes, environments and groups of the test images of a file.
+
+    The last value lists the environments that were trained on.
     """
     need_pyarrow("score of a file")
     training = about_predictions(path)["training"]
@@ -261,8 +263,8 @@ def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]
     frame = frame[frame["subset"] == "test"]
     if frame.empty:
         raise ConfigError(
-            f"{path} has no test images of a single environment; exact evaluation mixes "
-            "environments"
+            f"{path} has no test images that belong to one environment each, as exact evaluation "
+            "computes all environments from the same images; train with dataset.evaluation=sampled"
         )
     if groups is not None:
         names = [groups] if isinstance(groups, str) else list(groups)
@@ -282,8 +284,9 @@ def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]
 
 
 def _training_of(path: Path, names: Any) -> dict[str, float] | None:
-    """Read the training images of the groups of class and one attribute, by name; None where they
-    are not known.
+    """Read the training images of the groups of class and one attribute, by name.
+
+    Returns None if they are not known.
     """
     about = about_predictions(path)
     known = about.get("training_groups") or {}
@@ -344,7 +347,7 @@ def _names(name: str, values: Any) -> NDArray[np.str_]:
 
 
 def _groups(groups: Any) -> NDArray[np.str_]:
-    """Build one label for each image; of several lists, their combination."""
+    """Build one label for each image, which combines its values if there are several lists."""
     if not isinstance(groups, Mapping | pd.DataFrame):
         return _names("groups", groups)
     if not len(groups):
@@ -353,13 +356,11 @@ def _groups(groups: Any) -> NDArray[np.str_]:
         )
     columns = {str(key): _names(f"groups[{key!r}]", groups[key]) for key in groups}
     _check_lengths(columns)
-    named = zip(*columns.values(), strict=True)
-    return np.array(
-        [
-            ", ".join(f"{key}={value}" for key, value in zip(columns, line, strict=True))
-            for line in named
-        ]
-    )
+    labels = []
+    for values in zip(*columns.values(), strict=True):
+        named = [f"{key}={value}" for key, value in zip(columns, values, strict=True)]
+        labels.append(", ".join(named))
+    return np.array(labels)
 
 
 def _check_lengths(arrays: Mapping[str, NDArray[Any]]) -> None:

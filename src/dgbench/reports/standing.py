@@ -233,7 +233,7 @@ def judge(
         absent: algorithms of the same table without any value: they are not ruled out.
 
     Returns:
-        None where no algorithm has a value.
+        None if no algorithm has a value.
     """
     present = values[values.notna().any(axis=1)]
     if not len(present):

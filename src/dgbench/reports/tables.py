@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -188,16 +189,16 @@ def with_lines(
     import pandas as pd
 
     results = table.frame.assign(**{REFERENCE: False})
-    shown = {*results.columns, *(key for line in lines for key in line)}
-    columns = [*results.columns, *sorted(shown - {*results.columns})]
+    added = set(chain.from_iterable(lines)) - {*results.columns}
+    columns = [*results.columns, *sorted(added)]
     frame = pd.DataFrame([*results.to_dict("records"), *lines], columns=columns)
     for name, kind in results.dtypes.items():
         if pd.api.types.is_bool_dtype(kind):
             frame[name] = frame[name].map(lambda value: value is True)
-        else:  # whole numbers stay whole beside cells that are empty
-            frame[name] = frame[name].astype(
-                "Int64" if pd.api.types.is_integer_dtype(kind) else kind
-            )
+        elif pd.api.types.is_integer_dtype(kind):
+            frame[name] = frame[name].astype("Int64")  # whole beside cells that are empty
+        else:
+            frame[name] = frame[name].astype(kind)
     return replace(table, frame=frame, notes=(*table.notes, *notes))
 
 
@@ -213,23 +214,27 @@ def entry(
     flag: str = "",
     reason: str = "",
 ) -> dict[str, Any]:
-    """Make one value and what stands beside it part of a line: ``{"NAME": value, "NAME.std": std,
-    ...}``.
+    """Write one value and what stands beside it as part of a line.
 
-    The reason is why there is no value: it counts where there is none.
+    Returns:
+        ``{"NAME": value, "NAME.std": std, ...}``, without what is not given. The reason says why
+        there is no value; beside a value it is left out.
     """
-    values = (std, n, low, high, best, flag or None, reason or None if value is None else None)
-    extras = {
-        f"{name}.{kind}": value
-        for kind, value in zip(BESIDE, values, strict=True)
-        if value is not None
-    }
-    return {name: value, **extras}
+    cells: dict[str, Any] = {name: value}
+    why = reason if value is None else ""
+    extras = (std, n, low, high, best, flag or None, why or None)
+    for kind, extra in zip(BESIDE, extras, strict=True):
+        if extra is not None:
+            cells[f"{name}.{kind}"] = extra
+    return cells
 
 
 def entries(names: Iterable[str], reason: str) -> dict[str, Any]:
     """Make several columns without a value, for one reason, part of a line."""
-    return {key: value for name in names for key, value in entry(name, reason=reason).items()}
+    cells: dict[str, Any] = {}
+    for name in names:
+        cells |= entry(name, reason=reason)
+    return cells
 
 
 def interval_entry(name: str, interval: Interval, n: int | None = None) -> dict[str, Any]:
@@ -267,7 +272,7 @@ def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
 
 
 def _values(column: pd.Series[Any]) -> list[Any]:
-    """Convert a column to Python's values, None where there is none."""
+    """Convert a column to Python's values, and what is missing to None."""
     values: list[Any] = []
     for value, is_absent in zip(column.tolist(), column.isna().tolist(), strict=True):
         if is_absent:

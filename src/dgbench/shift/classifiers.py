@@ -43,8 +43,9 @@ class ShiftClassifier(Algorithm):
 
 
 class TargetClassifier(ShiftClassifier):
-    """A perceptron on the features, with ``hidden`` layers of ``width`` units; subclasses name its
-    target.
+    """A perceptron on the features, with ``hidden`` layers of ``width`` units.
+
+    Subclasses name its target.
     """
 
     static = frozenset({"width", "hidden"})

@@ -133,8 +133,9 @@ def mmd2_of_kernel(kernel: Floats, env: Ints) -> tuple[Floats, Floats]:
 
 
 def ni(a: Floats, b: Floats) -> float:
-    """Compute the non-i.i.d. index (He et al. 2020, definition 1): norm of the means' difference,
-    in deviations.
+    """Compute the non-i.i.d. index, which is 0 without a difference of means.
+
+    It is the norm of the means' difference, in deviations (He et al. 2020, definition 1).
 
     The deviation of a coordinate is that of both samples together, divisor N; constant coordinates
     are left out.

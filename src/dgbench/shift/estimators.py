@@ -160,12 +160,13 @@ class EstimatedValues:
     values: dict[str, float] = field(default_factory=dict)
     diagnostics: dict[str, float] = field(default_factory=dict)
     flags: tuple[str, ...] = ()  #: what a reader must know, one line each
-    refused: str = ""  #: why there are no values, in one line; empty where there are
+    refused: str = ""  #: why there are no values, in one line; empty if there are
 
 
 class Estimator(Checked, ABC):
-    """Base of all estimators; a subclass is a file of ``conf/estimator``, whose keys are its
-    fields.
+    """Base of all estimators.
+
+    A subclass is a file of ``conf/estimator``, whose keys are its fields.
 
     Attributes:
         nulls: kinds of pairs that it can estimate: those that are compared (``none``), and pairs

@@ -78,8 +78,9 @@ def colored_table(e: float, label_noise: float, shape: bool = True) -> Floats:
 def exact_values(
     dataset: Any, n_classes: int, sides: Sequence[Sequence[str]], size: Callable[[str], int]
 ) -> dict[str, float]:
-    """Compute the true values of a pair, if features tell color and noise-free class; return {}
-    where none is known.
+    """Compute the true values of a pair, if features tell color and noise-free class.
+
+    Returns {} if none is known.
 
     ``cor_color_alone`` is the correlation shift where features tell the color and nothing else: it
     is larger, and estimates on features that tell the class poorly lie between the two.

@@ -97,7 +97,7 @@ class _Point:
     div: MeanEstimate
     cor: MeanEstimate
     null: _Place | None
-    pairs: Sequence[_Place]  #: none where there is one pair only
+    pairs: Sequence[_Place]  #: empty if there is one pair only
 
     @property
     def place(self) -> _Place:
@@ -106,22 +106,23 @@ class _Point:
     @property
     def along(self) -> list[_Place]:
         """Places along both intervals, which no name may cover."""
-        steps = [step / 10 for step in range(11)]
-        across = [
-            (low + step * (high - low), self.cor.value)
-            for low, high in self.div.ends
-            for step in steps
-        ]
-        return across + [
-            (self.div.value, low + step * (high - low))
-            for low, high in self.cor.ends
-            for step in steps
-        ]
+        places = []
+        for low, high in self.div.ends:
+            places += [(x, self.cor.value) for x in _spread(low, high)]
+        for low, high in self.cor.ends:
+            places += [(self.div.value, y) for y in _spread(low, high)]
+        return places
+
+
+def _spread(low: float, high: float) -> list[float]:
+    """Divide an interval into ten parts of equal width; return their ends."""
+    return [low + step / 10 * (high - low) for step in range(11)]
 
 
 def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figure | None:
-    """Draw a point per dataset with both intervals, pairs, null, and published points; None without
-    a dataset.
+    """Draw a point per dataset with both intervals, pairs, null, and published points.
+
+    Returns None if there is no dataset.
     """
     datasets = []
     for line in setting.lines:
@@ -161,7 +162,9 @@ def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figur
         axes.set_ylabel("correlation shift")
         grid(axes, "both")
         _legend(drawn, datasets, bool(printed))
-        label_points(axes, labels, [*places, *(spot for point in datasets for spot in point.along)])
+        for point in datasets:
+            places += point.along
+        label_points(axes, labels, places)
         caption = _caption(setting, datasets, source)
         return finish(drawn, name, f"Diversity and correlation shift, {setting.title}", caption)
 
@@ -179,7 +182,9 @@ def _point(line: ShiftLine, names: tuple[str, str] | None) -> _Point | None:
     if div is None or cor is None:
         return None
     null = (null_div.value, null_cor.value) if null_div and null_cor else None
-    return _Point(line.title, div, cor, null, pairs if len(pairs) > 1 else [])
+    if len(pairs) < 2:
+        pairs = []
+    return _Point(line.title, div, cor, null, pairs)
 
 
 def _draw(axes: Any, point: _Point, color: str, marker: str) -> None:
@@ -218,12 +223,10 @@ def _coordinates(places: Sequence[tuple[float, float]]) -> tuple[list[float], li
 def _limits(axes: Any, datasets: Sequence[_Point], places: Sequence[tuple[float, float]]) -> None:
     """Set limits with room for points, for names, and for intervals as far as shifts can be."""
     for axis, setter in ((0, axes.set_xlim), (1, axes.set_ylim)):
-        ends = [
-            end
-            for point in datasets
-            for interval in (point.div, point.cor)[axis].ends
-            for end in interval
-        ]
+        ends: list[float] = []
+        for point in datasets:
+            for interval in (point.div, point.cor)[axis].ends:
+                ends += interval
         inside = [min(max(end, _LEAST), _MOST) for end in ends] + [place[axis] for place in places]
         low, high = min(0.0, *inside), max(0.25, *inside)
         setter(low - 0.05 * (high - low), high + 0.1 * (high - low))

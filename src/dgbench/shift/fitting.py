@@ -244,8 +244,9 @@ class Judge(pl.Callback):
         self.fitted = [Fitted(*result, seconds, self.n) for result in results]
 
     def _with_mean(self, module: LightningRuns, networks: AnyNetworks, i: int) -> AnyNetworks:
-        """Give the networks their mean weights; outside a stack, renew BatchNorm's statistics for
-        these.
+        """Give the networks their mean weights.
+
+        Outside a stack, BatchNorm's statistics are renewed for these.
         """
         alone = isinstance(module, SingleRun)
         if not alone:
@@ -323,7 +324,7 @@ class ClassifierTraining:
     settings: TrainerSettings
     mode: str = "auto"  #: ``auto``, ``single`` or ``stacked``, as in ``conf/execution``
     max_runs: int | None = None  #: most classifiers of a stack; None fits them into memory
-    #: a network with initial weights for a seed, where it learns too; None where the source holds
+    #: a network with initial weights for a seed, where it learns too, or None if the source holds
     #: features
     backbone: Callable[[int], nn.Module] | None = None
     #: features of image files, (n, m), where the source holds features
@@ -387,8 +388,9 @@ class ClassifierTraining:
 
 
 class Standardized(nn.Module):
-    """(n, m) features, minus a mean and divided by a deviation; a feature that does not vary
-    becomes 0.
+    """(n, m) features, minus a mean and divided by a deviation.
+
+    A feature that does not vary becomes 0.
 
     Args:
         mean, std: (m,).

@@ -360,8 +360,9 @@ def estimate_shift(
 
 
 def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> Environments:
-    """Turn (n, m) features and (n,) labels into environments p (``n_p`` rows first) and q; all rows
-    are trained on.
+    """Turn (n, m) features and (n,) labels into environments p (``n_p`` rows first) and q.
+
+    All rows are used for training.
     """
     rows = np.arange(len(y))
     names = ("p", "q")

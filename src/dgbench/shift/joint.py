@@ -39,8 +39,9 @@ Floats = NDArray[np.floating[Any]]
 
 
 def shift_by_posterior(posterior: Floats, delta: float) -> dict[str, float]:
-    """Compute the shift between p and q as means over the points; every value is in [0, 1] and
-    symmetric in p and q.
+    """Compute the shift between p and q as means over the points.
+
+    Every value is in [0, 1] and symmetric in p and q.
 
     With a = sum_y P(0, y | z), b = sum_y P(1, y | z), r = a / (a + b), p(y | z) = P(0, y | z) / a,
     q(y | z) likewise:
@@ -81,8 +82,9 @@ def shift_by_posterior(posterior: Floats, delta: float) -> dict[str, float]:
 def shift_by_labels(
     posterior: Floats, env: NDArray[np.int64], y: NDArray[np.int64], delta: float
 ) -> dict[str, float]:
-    """Count diversity and correlation shift on points' own sides and labels; the posterior gives
-    sets, signs, weights.
+    """Count diversity and correlation shift on points' own sides and labels.
+
+    The posterior gives sets, signs, weights.
 
     Both are integrals of |f| for a difference f of densities of p and q, and |f| = sign(f) f: the
     sign is the posterior's, and the integral of f itself is a mean over points that the classifier
@@ -142,8 +144,9 @@ def balanced_accuracy(posterior: Floats, env: NDArray[np.int64]) -> float:
 
 
 def _parts(posterior: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return float64 P(e, y | z), (N, 2, K); P(e | z), (N, 2), which is r and 1 - r; and P(y | z,
-    e), (N, 2, K).
+    """Compute P(e, y | z), P(e | z) and P(y | z, e), in float64.
+
+    Their shapes are (N, 2, K), (N, 2) and (N, 2, K). P(e | z) is r and 1 - r.
     """
     joint = np.asarray(posterior, dtype=np.float64)
     total = joint.sum(axis=1, keepdims=True)

@@ -97,15 +97,17 @@ def held_out_split(y: Ints, fraction: float, rng: np.random.Generator) -> tuple[
 
 
 def half(y: Ints, rng: np.random.Generator) -> Ints:
-    """Draw the positions of a random half, floor(n / 2) images of every class; a class of one image
-    is lost.
+    """Draw the positions of a random half, floor(n / 2) images of every class.
+
+    A class of one image is lost.
     """
     return _cut(y, lambda n: n // 2, rng)[0]
 
 
 def cross_fit(groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Split positions into two folds; sizes differ by at most 1, and so do their numbers of each of
-    the (N,) groups.
+    """Split positions into two folds.
+
+    Sizes differ by at most 1, and so do their numbers of each of the (N,) groups.
     """
     order = np.concatenate([_draw(groups, group, rng) for group in np.unique(groups)])
     return order[::2], order[1::2]

@@ -97,8 +97,9 @@ class PlannedEstimator:
         return len(self.pairs) * len(self.slots)
 
     def left(self) -> Iterator[tuple[EnvironmentPair, Slot]]:
-        """Find the estimates that have no row yet; where those of a pair depend on one another, all
-        of the pair.
+        """Find the estimates that have no row yet.
+
+        If those of a pair depend on one another it is all of the pair.
         """
         done = {row.key for row in read_shift_rows(self.file)[0]} if self.file.exists() else set()
         for pair in self.pairs:
@@ -253,8 +254,8 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
     if unused:
         read = ", ".join(f"trainer.{key}" for key in USED)
         raise ConfigError(
-            f"{unused[0]} says how algorithms are trained; a shift reads {read}, and steps, "
-            "learning rates and the like are keys of estimators"
+            f"{unused[0]} says how algorithms are trained, and a shift reads {read}; leave it out "
+            "(steps and learning rates of estimators are keys of estimator.NAME)"
         )
     if config["trainer"]["devices"] != 1:
         raise ConfigError(
@@ -275,7 +276,8 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
     """
     if len(given) < 2:
         raise ConfigError(
-            f"shift needs at least 2 given environments, here are {len(given)}; give more"
+            "shift needs at least 2 given environments, and the dataset has "
+            f"{len(given)}; give more"
         )
     if pairing == "each":
         return [EnvironmentPair(pairing, f"{a}|{b}", (a,), (b,)) for a, b in combinations(given, 2)]
@@ -286,9 +288,9 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
                 "protocol=flexible has other environments for every class; choose pairs=each or "
                 "another"
             )
-        unseen = (
-            tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()
-        )
+        if not fold.held_out:
+            continue
+        unseen = tuple(env for env in fold.tested if env not in fold.training)
         if unseen:
             pairs.append(EnvironmentPair(pairing, fold.name, tuple(fold.training), unseen))
     if not pairs:
@@ -300,8 +302,9 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
 
 def slots_of(trials: int, halves: int, nulls: Sequence[str]) -> list[Slot]:
     """List the estimates of a pair; labels are shuffled in trials only, not on halves."""
-    over_halves = [null for null in nulls if null != LABELS]
-    return [
-        *(Slot(TRIAL, number, null) for number in range(trials) for null in nulls),
-        *(Slot(HALF, number, null) for number in range(halves) for null in over_halves),
-    ]
+    slots = []
+    for number in range(trials):
+        slots += [Slot(TRIAL, number, null) for null in nulls]
+    for number in range(halves):
+        slots += [Slot(HALF, number, null) for null in nulls if null != LABELS]
+    return slots

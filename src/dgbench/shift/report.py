@@ -47,8 +47,9 @@ from dgbench.validation import Folders
 
 
 class ShiftReport(Report):
-    """Builds the tables and figures of estimated shift; ``conf/report/shift.yaml`` explains the
-    keys.
+    """Builds the tables and figures of estimated shift.
+
+    ``conf/report/shift.yaml`` explains the keys.
     """
 
     name: FileName = "shift"
@@ -104,7 +105,7 @@ def _plane(setting: ShiftSetting, source: Published | None) -> _Parts:
 
 
 def _headline(judged: Mapping[str, Verdict]) -> str:
-    """Say which shift dominates which datasets, and for how many of them this is undecided."""
+    """Name the shift that dominates each dataset, and count those where this is undecided."""
     parts = []
     count = 0
     for kind in DOMINANT:
@@ -187,8 +188,9 @@ def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
 
 
 def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
-    """Build the tables; say where classifiers of both sides disagree more than those of halves of
-    one distribution.
+    """Build the tables.
+
+    A note names where classifiers of both sides disagree more than those of halves of one side.
     """
     sentences = []
     for line in setting.lines:
@@ -209,8 +211,9 @@ def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
 
 
 def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
-    """Name the environments nearest to and farthest from the pretraining images; compare their
-    order with a paper's.
+    """Name the environments nearest to and farthest from the pretraining images.
+
+    Their order is compared with a paper's.
     """
     printed = published(PRETRAINING)
     sentences = []

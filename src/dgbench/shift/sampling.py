@@ -33,8 +33,9 @@ FILES_AT_ONCE = 64
 
 
 def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraining:
-    """Build a job's images and network; with ``features=frozen`` compute all images' features,
-    once, and keep them.
+    """Build a job's images and network.
+
+    With ``features=frozen`` all images' features are computed once, and kept.
 
     Raises:
         ConfigError, DataError, WeightsError: images, network, weights or features cannot be had.
@@ -195,8 +196,9 @@ class Pools:
         )  # fmt: skip
 
     def _sample_one(self, pair: EnvironmentPair, slot: Slot, seed: int) -> PairSample:
-        """Take one environment as q, for an estimator that holds a reference; the null compares two
-        halves of it.
+        """Take one environment as q, for an estimator that holds a reference.
+
+        The null compares two halves of it.
         """
         q = self._pool(pair.q, slot.number if slot.kind == HALF else None)
         p = q[:0]
@@ -221,8 +223,9 @@ class Pools:
 
 
 def own_images(source: Environments, env: str, images: str) -> np.ndarray:
-    """List positions of an environment's images, each once: ``train``; with ``all``, ``val`` and
-    its own ``test`` too.
+    """List positions of an environment's images, each once.
+
+    These are ``train``; with ``all`` also ``val`` and its own ``test``.
 
     Test images that all environments share, painted in the way of each environment, are not an
     environment's own.

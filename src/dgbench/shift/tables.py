@@ -1,5 +1,4 @@
-"""Tables of estimated shift: of every dataset, by estimator; of pairs, of every number, and of what
-was refused.
+"""Tables of estimated shift: of datasets, pairs, every number, and what was refused.
 
 An estimate becomes a cell with its interval; beside it stand its null, the exact value where the
 construction of the dataset tells it, and what papers printed.
@@ -77,8 +76,9 @@ def value_cell(
     pair: str = ALL_PAIRS,
     part: str = VALUE,
 ) -> dict[str, Any]:
-    """Build the cell of an estimate with its interval, flagged where pairs lack it; without one, of
-    the reason.
+    """Build the cell of an estimate with its interval, flagged where pairs lack it.
+
+    Without an estimate it holds the reason.
     """
     estimate = line.value(name, null, pair, part)
     if estimate is None:
@@ -128,8 +128,9 @@ def over_pairs(line: ShiftLine, name: str) -> dict[str, Any]:
 
 
 def exact_cell(line: ShiftLine, column: str, name: str, pair: str = ALL_PAIRS) -> dict[str, Any]:
-    """Build the cell of the true value; it is empty where the construction of the dataset does not
-    tell it.
+    """Build the cell of the true value, or an empty one if nobody knows it.
+
+    It is known of datasets whose construction tells it.
     """
     estimate = line.value(name, pair=pair)
     return entry(column, estimate.exact if estimate else None)
@@ -151,10 +152,13 @@ def class_text(line: ShiftLine) -> str:
 
 
 def flag_text(line: ShiftLine) -> str:
-    """Join the flags of a dataset's pairs, each text once, with the number of pairs that have it if
-    not all do.
+    """Join the flags of a dataset's pairs, each text once.
+
+    A flag that not all pairs have is followed by the number of pairs that have it.
     """
-    counts = Counter(flag for text in line.pairs["flags"] for flag in text.split("; ") if flag)
+    counts = Counter[str]()
+    for text in line.pairs["flags"]:
+        counts.update(flag for flag in text.split("; ") if flag)
     n_pairs = len(line.pairs)
     texts = []
     for flag, n in counts.items():
@@ -171,15 +175,15 @@ def filled(columns: Sequence[Column], lines: Sequence[Mapping[str, Any]]) -> lis
 
 
 def interval_words(setting: ShiftSetting, names: Sequence[str]) -> str:
-    """Name the kinds of intervals that these values have: ``95%, half-sampling``, or ``one trial,
-    no interval``.
+    """Name the kinds of intervals that these values have.
+
+    For example ``95%, half-sampling``, or ``one trial, no interval``.
     """
-    kinds = {
-        estimate.interval
-        for line in setting.lines
-        for (part, null, _, name), estimate in line.values.items()
-        if (part, null) == (VALUE, NO_NULL) and name in names
-    }
+    kinds = set()
+    for line in setting.lines:
+        for (part, null, _, name), estimate in line.values.items():
+            if (part, null) == (VALUE, NO_NULL) and name in names:
+                kinds.add(estimate.interval)
     kinds.discard(NO_INTERVAL)
     return f"95%, {' and '.join(sorted(kinds))}" if kinds else "one trial, no interval"
 
@@ -200,8 +204,9 @@ def published_shifts(name: str | None) -> Published | None:
 
 
 def other_features(setting: ShiftSetting) -> str:
-    """Return the flag of printed numbers beside frozen features (papers trained theirs); empty
-    beside trained ones.
+    """Return the flag of printed numbers beside frozen features (papers trained theirs).
+
+    It is an empty text beside trained ones.
     """
     return OTHER_FEATURES if setting.identity["features"] == "frozen" else ""
 
@@ -209,8 +214,9 @@ def other_features(setting: ShiftSetting) -> str:
 def printed(
     source: Published | None, row: str, column: str, name: str, flag: str = ""
 ) -> dict[str, Any]:
-    """Build the cell of a printed value, in column ``name``; it is empty where the paper's table
-    has none.
+    """Build the cell of a printed value, in column ``name``.
+
+    It is empty if the paper's table has none.
 
     Rows of papers are datasets, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR``.
     """
@@ -333,8 +339,9 @@ def _caution(setting: ShiftSetting, source: Published) -> str:
 
 
 def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
-    """Build a table per dataset with one line per pair; ``names`` maps names of values to titles of
-    their columns.
+    """Build a table per dataset with one line per pair.
+
+    ``names`` maps names of values to titles of their columns.
     """
     source = published(DISTANCES)
     columns = [
@@ -442,18 +449,20 @@ def network_table(setting: ShiftSetting) -> Table | None:
 
 
 def number_table(setting: ShiftSetting, part: str) -> Table | None:
-    """List every value, or every diagnostic (``part``), of all datasets, one line each; None where
-    there is none.
+    """List every value, or every diagnostic (``part``), of all datasets, one line each.
+
+    Returns None if there is none.
     """
-    lines = [
-        {"dataset": line.title, "name": name}
-        | value_cell(line, "value", name, part=part)
-        | value_cell(line, "null", name, HALVES, part=part)
-        | value_cell(line, "labels", name, LABELS, part=part)
-        for line in setting.lines
-        for name in setting.names(part)
-        if line.value(name, part=part)
-    ]
+    lines = []
+    for line in setting.lines:
+        for name in setting.names(part):
+            if not line.value(name, part=part):
+                continue
+            cells: dict[str, Any] = {"dataset": line.title, "name": name}
+            cells |= value_cell(line, "value", name, part=part)
+            cells |= value_cell(line, "null", name, HALVES, part=part)
+            cells |= value_cell(line, "labels", name, LABELS, part=part)
+            lines.append(cells)
     if not lines:
         return None
     columns = [
@@ -463,20 +472,18 @@ def number_table(setting: ShiftSetting, part: str) -> Table | None:
         Column("null", "no shift", "distance"),
         Column("labels", "labels shuffled", "distance"),
     ]
-    name, title = (
-        ("diagnostics", "Diagnostics") if part == DIAGNOSTIC else ("values", "Every value")
-    )
-    return table(lines, name, title, filled(columns, lines), detail=True)
+    if part == DIAGNOSTIC:
+        return table(lines, "diagnostics", "Diagnostics", filled(columns, lines), detail=True)
+    return table(lines, "values", "Every value", filled(columns, lines), detail=True)
 
 
 def refusal_table(setting: ShiftSetting) -> Table | None:
     """List the pairs without an estimate, and why; return None if every pair has one."""
-    lines = [
-        {"dataset": line.title, "pair": pair, "refused": reason}
-        for line in setting.lines
-        for pair, reason in line.pairs["refused"].items()
-        if reason
-    ]
+    lines = []
+    for line in setting.lines:
+        for pair, reason in line.pairs["refused"].items():
+            if reason:
+                lines.append({"dataset": line.title, "pair": pair, "refused": reason})
     if not lines:
         return None
     return table(lines, "refused", "Refused estimates", [DATASET, PAIR, Column("refused", "why")])
@@ -525,11 +532,28 @@ def distance_table(setting: ShiftSetting) -> Table:
     return table(lines, "distances", title, filled(columns, lines), notes)
 
 
+_CONCEPT_MEANINGS = {
+    "tv": "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation",
+    "disc": (
+        "largest difference of two classifiers' disagreement on p and on q, over those trained here"
+    ),
+    "min": (
+        "share of images on which classifiers of p and of q differ, on the side where they differ "
+        "less"
+    ),
+    "max": "the same where they differ more",
+    "noise": "the same share between classifiers of two halves of p and q together",
+}
+
+
 def concept_table(setting: ShiftSetting) -> Table:
-    """List covariate and concept shift of every dataset beside published ones (Zhang et al. 2023,
-    Table 1).
+    """List covariate and concept shift of every dataset beside published ones.
+
+    Source of the published ones: Zhang et al. 2023, Table 1.
     """
     source = published(COVARIATE_AND_CONCEPT)
+    printed_columns = [f"{name} published" for name in _PRINTED]
+    is_printed: list[bool] = []
     lines = []
     for line in setting.lines:
         cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line)}
@@ -538,37 +562,18 @@ def concept_table(setting: ShiftSetting) -> Table:
         for name, column in _PRINTED.items():
             row = str(line.identity["dataset"])
             cells |= printed(source, row, column, f"{name} published", other_features(setting))
+        is_printed += [cells[column] is not None for column in printed_columns]
         lines.append(cells)
-    meaning = {
-        "tv": (
-            "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation"
-        ),
-        "disc": (
-            "largest difference of two classifiers' disagreement on p and on q, over those "
-            "trained here"
-        ),
-        "min": (
-            "share of images on which classifiers of p and of q differ, on the side where they "
-            "differ less"
-        ),
-        "max": "the same where they differ more",
-        "noise": "the same share between classifiers of two halves of p and q together",
-    }
     columns = [DATASET, Column("pairs")]
     columns += [
-        Column(name, title, "distance", meaning[name]) for name, title in CONCEPT_TITLES.items()
+        Column(name, title, "distance", _CONCEPT_MEANINGS[name])
+        for name, title in CONCEPT_TITLES.items()
     ]
-    columns += [
-        Column(
-            f"{name} published",
-            f"{CONCEPT_TITLES[name].split(',')[0]}, published",
-            "distance",
-            source.source,
-        )
-        for name in _PRINTED
-    ]
+    for column in printed_columns:
+        shift = CONCEPT_TITLES[column.removesuffix(" published")].partition(",")[0]
+        columns.append(Column(column, f"{shift}, published", "distance", source.source))
     notes = ["Mean ± standard deviation (divisor n-1) over pairs; of one pair, its interval."]
-    if any(cells[f"{name} published"] is not None for cells in lines for name in _PRINTED):
+    if any(is_printed):
         notes.append(
             f"Published: {source.source}; {source.note}. Their M_cov is taken over another class "
             "of hypotheses: 0.325 for PACS as a total variation would mean that photographs and "

@@ -14,7 +14,7 @@ from dgbench.reports.reading.shift_settings import ShiftLine, ShiftSetting
 class Verdict:
     """What may be said of a dataset."""
 
-    #: see :func:`~dgbench.analysis.shift_verdicts.verdict_kind`; empty where nothing may be said
+    #: see :func:`~dgbench.analysis.shift_verdicts.verdict_kind`; empty if nothing may be said
     kind: str
     reason: str  #: why nothing may be said, else empty
     sentence: str
@@ -28,7 +28,9 @@ def verdicts(setting: ShiftSetting) -> dict[str, Verdict]:
 
 
 def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
-    estimates = [line.value(name, null) for name in axes for null in (NO_NULL, HALVES)]
+    estimates = []
+    for name in axes:
+        estimates += [line.value(name, NO_NULL), line.value(name, HALVES)]
     reason = _why_not(line, estimates)
     if reason:
         return Verdict("", reason, f"{line.title}: no verdict, {reason}.")

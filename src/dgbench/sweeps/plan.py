@@ -38,8 +38,9 @@ def print_plan(
     starts: bool,
     size: JobSize,
 ) -> None:
-    """Print jobs and models by algorithm: done, running, failed, stopped, missing; time and disk
-    for the rest.
+    """Print jobs and models by algorithm: done, running, failed, stopped, missing.
+
+    Beside them stand time and disk for the rest.
 
     Args:
         jobs: overrides of each.
@@ -64,7 +65,7 @@ def print_plan(
     _print_table(workload)
     n_repeats = sum(kind.again for kind in kinds)
     if n_repeats:
-        print(f"Once the searches have chosen, up to {n_repeats} models more.")
+        print(f"Once the searches have chosen, up to {n_repeats} more models are trained.")
     to_train = [job_left for job_left in left_by_job if job_left.runs]
     seconds = [workload.seconds(job_left) for job_left in to_train]
     packs = packed([job_left.runs for job_left in to_train], size)
@@ -73,10 +74,9 @@ def print_plan(
     counted = [kind for kind in kinds if kind.cost]
     if counted:
         print(_counted_columns(counted))
-    needing = workload.needing.values()
-    absent = dict.fromkeys(
-        line for study in needing for line in absent_files(study.config, study.info, study.weights)
-    )
+    absent: dict[str, None] = {}
+    for study in workload.needing.values():
+        absent |= dict.fromkeys(absent_files(study.config, study.info, study.weights))
     notes = [
         *_images(kinds),
         *_searched(kinds),
@@ -129,12 +129,13 @@ PLAIN = {
     "sharpness": "none",
     "callbacks": "none",
 }
-OURS = ("logger", "selection")  # groups that need none where they name a class of dgbench
+OURS = ("logger", "selection")  # groups that need none if they name a class of dgbench
 
 
 class Judged:
-    """Refuses what training would refuse before an image is decoded; where that takes torch, it is
-    loaded.
+    """Refuses what training would refuse before an image is decoded.
+
+    If that takes torch, torch is loaded.
 
     Args:
         remembers: whether what passed once in this version is believed. A plan does; whatever is
@@ -240,8 +241,9 @@ def absent_files(
 
 
 def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """Count the cost of models of large networks, alike ones once; yield a note on each that cannot
-    be counted.
+    """Count the cost of models of large networks, alike ones once.
+
+    Yields a note on each that cannot be counted.
     """
     costs: dict[str, Cost] = {}
     for kind in kinds:
@@ -308,8 +310,9 @@ def _card(study: PlannedStudy) -> Card:
 
 
 def _assumed_card(kinds: Iterable[KindLeft]) -> str:
-    """Say which GPU at which speed the hours are of that were counted, not clocked; nothing where
-    there are none.
+    """Name the GPU and its speed for which hours were counted instead of clocked.
+
+    Returns an empty text if all hours were clocked.
     """
     guessed = [kind for kind in kinds if kind.guess and kind.seconds is None]
     if not guessed:
@@ -327,9 +330,7 @@ def _assumed_card(kinds: Iterable[KindLeft]) -> str:
 
 
 def _unclocked(kinds: Iterable[KindLeft]) -> str:
-    """Return the marks in the table of kinds that were never clocked: of a guess, of no time, or
-    both.
-    """
+    """Return the marks that kinds never clocked have in the table: ~ for a guess, ? for no time."""
     marks = set()
     for kind in kinds:
         if kind.seconds is None:
@@ -411,14 +412,14 @@ def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
 
 def _without_effect(kinds: Iterable[KindLeft]) -> Iterator[str]:
     """List phases and losses without effect, but for random draws, where this may happen."""
-    cautions = (
-        f"{kind.algorithm}: {caution}"
-        for kind in kinds
-        for study in kind.left
-        if not study.spec.draw
-        for caution in without_effect(study.config, study.spec.hparams)
-    )
-    yield from dict.fromkeys(cautions)
+    cautions: dict[str, None] = {}
+    for kind in kinds:
+        for study in kind.left:
+            if study.spec.draw:
+                continue
+            for caution in without_effect(study.config, study.spec.hparams):
+                cautions[f"{kind.algorithm}: {caution}"] = None
+    yield from cautions
 
 
 def _print_table(workload: Workload) -> None:
@@ -462,7 +463,7 @@ def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
 
     Args:
         n_typed: jobs of the command.
-        lengths: seconds of each job that is left; None where no run tells a speed.
+        lengths: seconds of each job that is left, or None if no run tells a speed.
         size: of the jobs.
     """
     typed = "1 job" if n_typed == 1 else f"{n_typed} jobs"
@@ -490,7 +491,7 @@ def _hours(hours: float) -> str:
 
 
 def _explained(starts: bool, unclocked: str) -> str:
-    """Say where times come from.
+    """Explain where times come from.
 
     Args:
         starts: whether training follows.

@@ -47,7 +47,7 @@ class SweepProgress:
     Args:
         jobs: how many there are.
         models: of each job, how many models it has to train by the folder of their study; empty
-            where the jobs train none. Other commands may train in the folder of the sweep at the
+            if the jobs train none. Other commands may train in the folder of the sweep at the
             same time.
     """
 

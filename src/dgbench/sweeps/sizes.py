@@ -202,8 +202,9 @@ class Workload:
     _seen: dict[Path, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, words: Sequence[str]) -> Left:
-        """Count what a job has left; a fold that several jobs train counts for the first of them
-        alone.
+        """Count what a job has left.
+
+        A fold that several jobs train counts for the first of them alone.
 
         Raises:
             ConfigError, DataError, WeightsError: a study that cannot work.
@@ -279,8 +280,9 @@ class JobSize:
 
     @staticmethod
     def asked(config: DictConfig) -> JobSize:
-        """Read the job size that a configuration asks for; jobs of a command without ``sweep`` stay
-        as they are.
+        """Read the job size that a configuration asks for.
+
+        Jobs of a command without ``sweep`` stay as they are.
         """
         launcher: Mapping[str, Any] = OmegaConf.to_container(config.hydra.launcher, resolve=False)  # type: ignore[assignment]
         if "timeout_min" not in launcher:

@@ -75,10 +75,11 @@ class SlurmLauncher(Launcher):
 
     def __init__(self, **params: Any) -> None:
         self.watching = {key: params.pop(key) for key in OURS}
-        self.params: dict[str, Any] = {
-            key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-            for key, value in params.items()
-        }
+        self.params: dict[str, Any] = {}
+        for key, value in params.items():
+            if OmegaConf.is_config(value):
+                value = OmegaConf.to_container(value)
+            self.params[key] = value
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -197,7 +198,7 @@ class SlurmLauncher(Launcher):
             tell(f"{len(ends)} {subject} not done left the queue ({listed_ends}): submitted again")
 
     def _leave(self) -> None:
-        """Say how to watch, end and continue the jobs that stay in the queue."""
+        """Tell how to watch, end and continue the jobs that stay in the queue."""
         ids = [job.id for job in self.queued]
         if not ids:
             return
@@ -205,10 +206,8 @@ class SlurmLauncher(Launcher):
         if len(ids) > SHOWN:
             shown += f" and {len(ids) - SHOWN} more"
         status = report_line([self.config.hydra.sweep.dir], ["report=status"])
-        tell(
-            f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this "
-            "command does not wait"
-        )
+        noun = "job" if len(ids) == 1 else "jobs"
+        tell(f"in the queue: {len(ids)} {noun} ({shown}); this command does not wait")
         tell(f"watch: {status}")
         tell(f"end: {self._cancel()}")
         tell("the same command again says what is left, and submits what was lost or cancelled")
@@ -340,11 +339,15 @@ class SlurmLauncher(Launcher):
     def _packs(self, numbers: Sequence[int]) -> list[Pack]:
         """Group jobs that one job of the queue is to run."""
         packs = packed([self.jobs[number].runs for number in numbers], self.size)
-        return [[numbers[i] for i in pack] for pack in packs]
+        grouped = []
+        for pack in packs:
+            grouped.append([numbers[i] for i in pack])
+        return grouped
 
     def _fewer(self, most: int, outcome: str) -> str:
-        """Say with which sweep.runs_per_job all jobs are at most ``most`` of the queue; empty where
-        that is open.
+        """Find with which sweep.runs_per_job all jobs are at most ``most`` of the queue.
+
+        Returns an empty text if that is open.
         """
         if not most or OmegaConf.select(self.config, "sweep") is None:
             return ""

@@ -40,7 +40,7 @@ class SweepCommand:
         """Run a job; what it prints goes to a log in ``.jobs``.
 
         Returns:
-            What went wrong, in one line; None where nothing did.
+            What went wrong, in one line, or None if nothing did.
         """
         loader = self.context.config_loader
         if (

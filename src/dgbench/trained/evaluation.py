@@ -404,6 +404,30 @@ def _unlearnable(
     return dict(identity.unlearnable) if subject.trained_on(environments.info) else {}
 
 
+def images_of_own_fold(
+    model: LoadedModel, environments: Environments, protocol: Mapping[str, Any]
+) -> tuple[Fold, Environments]:
+    """Find the fold that a run was trained for, and the dataset as that fold sees it.
+
+    Args:
+        model: the run.
+        environments: the dataset.
+        protocol: keys of ``conf/protocol``.
+
+    Raises:
+        ConfigError: the dataset is another one, or does not have its fold.
+    """
+    subject = Subject.of(model, "", "")
+    info = environments.info
+    if not subject.trained_on(info):
+        raise ConfigError(
+            f"runs of {model.record.identity['dataset']} are chosen on their own "
+            "validation images, and these are different ones; correct dataset.root"
+        )
+    (fold,) = folds_of(subject, planned_folds(protocol, info), info)
+    return fold, environments_of(fold, environments)
+
+
 def validation_accuracy(
     model: LoadedModel,
     environments: Environments,
@@ -419,13 +443,7 @@ def validation_accuracy(
     """
     subject = Subject.of(model, "", "")
     info = environments.info
-    if not subject.trained_on(info):
-        raise ConfigError(
-            f"runs of {model.record.identity['dataset']} are chosen on their own "
-            "validation images, and these are different ones; correct dataset.root"
-        )
-    (fold,) = folds_of(subject, planned_folds(protocol, info), info)
-    fold_images = environments_of(fold, environments)
+    fold, fold_images = images_of_own_fold(model, environments, protocol)
     recipes = _recipes(subject, fold, fold_images, ["val"])
     recipes = [recipe for recipe in recipes if recipe.env in fold.training]
     logits = _logits(subject, environments)

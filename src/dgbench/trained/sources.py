@@ -32,10 +32,16 @@ from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
 from dgbench.seeding import STREAM
 from dgbench.trained.adaptation.choice import ChosenAdaptation
-from dgbench.trained.diwa import Accuracy, Siblings, averaged, siblings
-from dgbench.trained.evaluation import Subject, evaluate_model, validation_accuracy
+from dgbench.trained.dfr import DFR, reweighted
+from dgbench.trained.diwa import Accuracy, Siblings, averaged, finished_runs, siblings
+from dgbench.trained.evaluation import (
+    Subject,
+    evaluate_model,
+    images_of_own_fold,
+    validation_accuracy,
+)
 from dgbench.trained.foreign import EXPORTED, PICKLE, TORCHSCRIPT, foreign
-from dgbench.trained.loading import load, run_folders
+from dgbench.trained.loading import load, load_one, run_folders
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.trained.wise_ft import (
     ALPHAS,
@@ -66,6 +72,9 @@ HOLDS_RUN = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")
 
 #: option -> which models read it
 READ_BY = {"step": "only a run with its checkpoints", "weights": "only a model of timm"}
+
+#: option -> the averaging that reads it
+READ_BY_AVERAGING = {"initial": WISE_FT, "alphas": WISE_FT, "groups": DFR}
 
 #: a model, or how to make one for the images of a dataset
 Model = Predictor | Callable[[Preprocessing], Predictor]
@@ -110,7 +119,7 @@ class Evaluator(Checked):
         NonBlank | InstanceOf[Path] | None, Refusal("is no file", "give its path, or leave it out")
     ]
     step: Literal["last", "best"] | None
-    averaging: Literal["diwa_uniform", "diwa_greedy", "wise_ft"] | None
+    averaging: Literal["diwa_uniform", "diwa_greedy", "wise_ft", "dfr"] | None
     initial: Annotated[
         NonBlank | InstanceOf[Path] | Several[NonBlank | InstanceOf[Path]] | None,
         Refusal("is no folder of runs", "name one, or a list, or leave it out"),
@@ -119,6 +128,9 @@ class Evaluator(Checked):
         list[Annotated[Number, Field(ge=0, le=1), AfterValidator(_hundredths)]] | None,
         Field(strict=False, min_length=1),
         Refusal("is no list of hundredths from 0 to 1", "write e.g. [0,0.25,0.5,0.75,1]"),
+    ]
+    groups: Annotated[
+        NonBlank | None, Refusal("is no attribute", "name one, or leave it out for environments")
     ]
     ensemble: Switch
     features: Whole0
@@ -146,15 +158,13 @@ class Evaluator(Checked):
             ConfigError: an unknown model or override, or a model that does not fit the dataset.
         """
         self._refuse_beside_adaptation()
+        self._refuse_options_of_others()
         if self.averaging == WISE_FT:
             return self._evaluate_mixtures(model)
-        for option in ("initial", "alphas"):
-            value = getattr(self, option)
-            if value is not None:
-                raise ConfigError(
-                    f"{option}={shown(value)} has no effect without averaging=wise_ft; leave it out"
-                )
-        sources = self._means(model) if self.averaging else self._sources(model)
+        if self.averaging == DFR:
+            sources = self._last_layers(model)
+        else:
+            sources = self._means(model) if self.averaging else self._sources(model)
         if not sources:
             raise ConfigError("model=[] names no model; give one, or several")
         for option, reader in READ_BY.items():
@@ -191,6 +201,20 @@ class Evaluator(Checked):
                 "averaging=wise_ft chooses alpha among models that adapt alike; give one "
                 "adaptation, not several"
             )
+
+    def _refuse_options_of_others(self) -> None:
+        """Refuse an option that only another ``averaging`` reads.
+
+        Raises:
+            ConfigError: one was given.
+        """
+        for option, reader in READ_BY_AVERAGING.items():
+            value = getattr(self, option)
+            if value is not None and self.averaging != reader:
+                raise ConfigError(
+                    f"{option}={shown(value)} has no effect without averaging={reader}; "
+                    "leave it out"
+                )
 
     def _evaluate(self, source: Any, loaded: Model) -> list[Path]:
         model = loaded if isinstance(loaded, Predictor) else None
@@ -330,12 +354,10 @@ class Evaluator(Checked):
 
         That does not depend on the dataset that the mean is evaluated on.
         """
-        trainer_words = [word for word in self.overrides if word.startswith("trainer.")]
-        elsewhere = any(word.startswith(NAMES_DATASET) for word in self.overrides)
-        words = trainer_words if elsewhere else self.overrides
+        trainer_words = self._trainer_words()
         _, record = group[0]
         # the greedy rule alone looks at images
-        judging_keys = cache(lambda: self._where(record, words))
+        judging_keys = cache(lambda: self._where(record, self._words_at_home()))
         trainer = self.compose(trainer_words)["trainer"]
         device = torch.device(_device(trainer["device"]))
 
@@ -349,6 +371,40 @@ class Evaluator(Checked):
         mean = averaged(group, kind, self.step, judge, device, self.trust)
         self.tell(f"{place}: the mean of {len(mean.averaged)} of {len(group)} runs")
         return mean
+
+    def _trainer_words(self) -> list[str]:
+        return [word for word in self.overrides if word.startswith("trainer.")]
+
+    def _words_at_home(self) -> list[str]:
+        """Select the words that apply to the dataset that a run was trained on."""
+        elsewhere = any(word.startswith(NAMES_DATASET) for word in self.overrides)
+        return self._trainer_words() if elsewhere else self.overrides
+
+    def _last_layers(self, model: Any) -> list[ModelSource]:
+        """Make a source of each finished run with its last layer fitted anew (DFR).
+
+        Raises:
+            ConfigError: no run is finished.
+        """
+        self._refuse_ensemble()
+        named = model if isinstance(model, (list, tuple)) else [model]
+        runs = finished_runs(named, self.trust)
+        if not runs:
+            raise ConfigError("averaging=dfr needs a finished run; none of those here is finished")
+        return [ModelSource(DFR, partial(self._last_layer, folder), "step") for folder, _ in runs]
+
+    def _last_layer(self, folder: Path) -> Predictor:
+        """Fit a run's last layer anew on the dataset that it was trained on.
+
+        That does not depend on the dataset that it is evaluated on.
+        """
+        model = load_one(folder, self.step or "last", self.trust)
+        dataset, protocol, settings = self._where(model.record, self._words_at_home())
+        device = torch.device(_device(settings.device))
+        environments = self._environments(dataset, model, device)
+        fold, images = images_of_own_fold(model, environments, protocol)
+        self.tell(f"{folder.name}: fitting its last layer anew ...")
+        return reweighted(model.to(device), images, fold.training, self.groups, self.tell)
 
     def _where(
         self, record: ModelRecord | None, overrides: Sequence[str]

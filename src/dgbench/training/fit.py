@@ -79,7 +79,7 @@ class Fit:
         self.averaging = None
         if averaging:
             constant = self.frozen[0].tensors if self.frozen[0] else ()
-            self.averaging = AveragedScores(averaging.rule, constant)
+            self.averaging = AveragedScores(averaging.rule, self.settings.steps, constant)
         self.final_only = averaging is not None and averaging.rule.final_only
         users = self.study.config["callbacks"]
         named = {name: build(without(users, name, "passive"), name) for name in users}
@@ -87,7 +87,9 @@ class Fit:
         is_first = process is None or process.rank == 0
         logged = metrics or [None] * len(group.runs)
         records = self._records(logged, is_first)
-        self.recorder = Recorder(records, self.final_only, self.settings.eval_test)
+        self.recorder = Recorder(
+            records, self.final_only, self.settings.eval_test, self.settings.class_errors
+        )
         self.predictions = self._predictions()
         self.checkpointer = self._checkpointer() if is_first else None
         self.metrics = None
@@ -324,7 +326,7 @@ class Fit:
 
 
 def interruption(error: BaseException) -> KeyboardInterrupt | None:
-    """Find what Lightning answered with a ``SystemExit``, or None if a callback raised it."""
+    """Find what Lightning answered with a ``SystemExit``; return None if a callback raised it."""
     context: BaseException | None = error
     while context is not None:
         if isinstance(context, KeyboardInterrupt):

@@ -94,7 +94,7 @@ class _Templates:
         return self._templates[key]
 
     def shape(self, run: ReadyRun) -> tuple[Any, ...] | None:
-        """Compute a key that is equal for runs that stack, or None if a stack gains nothing."""
+        """Compute a key that is equal for runs that stack; return None if a stack gains nothing."""
         network = digest([run.spec.backbone, run.spec.network])
         if network in self._as_fast_alone:
             return None

@@ -229,7 +229,9 @@ class ProcessError(DgbenchError):
 
 @contextmanager
 def processes(count: int, folder: Path, resumes: bool) -> Iterator[Process | None]:
-    """Start the other processes that train a run, and yield process 0, or None if it trains alone.
+    """Start the other processes that train a run, and yield process 0.
+
+    Returns None if it trains alone.
 
     Args:
         count: how many processes in all.

@@ -37,7 +37,7 @@ Groups = list[list[int]]
 
 
 def known_groups(table: ImageTable, cache: Path) -> Groups | None:
-    """Read which files have the same bytes, or None if that is not known.
+    """Read which files have the same bytes; return None if that is not known.
 
     They may not have been compared before, or the record is damaged.
     """
@@ -127,7 +127,7 @@ def _grouped(positions: Iterable[int], keys: Iterable[Hashable]) -> Groups:
 
 
 def _samples(paths: Sequence[str], sizes: Sequence[int], part: Iterable[int]) -> list[Hashable]:
-    """Read a sample of each file: its size and a checksum, or None if it cannot be read."""
+    """Read a sample of each file: its size and a checksum; return None if it cannot be read."""
     samples: list[Hashable] = []
     for i in part:
         start = max(0, sizes[i] - SAMPLE_BYTES) // 2

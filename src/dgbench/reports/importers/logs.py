@@ -18,7 +18,7 @@ from dgbench.plan.domainbed_names import DATASETS
 from dgbench.plan.names import our_name
 from dgbench.records.rows import DEFAULTS
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.row_files import Run
+from dgbench.reports.reading.row_files import Names, Run
 
 RESULTS = "results.jsonl"
 SUBSETS = ("train", "val", "test")
@@ -33,6 +33,8 @@ class SweepDescription:
     init: str
     environments: Sequence[str] | None
     require_done: bool
+    #: one copy of each list and mapping that identities of tens of thousands of runs have in common
+    values: Names = field(default_factory=Names, compare=False)
 
 
 @dataclass(frozen=True)
@@ -205,18 +207,19 @@ def identity_of(
         RecordError: names or held-out environments do not fit their count.
     """
     dataset, given = dataset_and_environments(args["dataset"], count, held_out, setting)
+    shared = setting.values.shared
     return {
         **DEFAULTS,
         "run": hashlib.sha256(json.dumps(place).encode()).hexdigest()[:12],
         "dataset": dataset,
-        "variant": {},
+        "variant": shared({}),
         "base": "domainbed",
         "evaluation": "sampled",
         "data_seed": 0,
         "split_seed": 0,
-        "given": given,
+        "given": shared(given),
         "algorithm": our_name(args["algorithm"]),
-        "hparams": dict(hparams),
+        "hparams": shared(dict(hparams)),
         "draw": draw,
         "space": "domainbed",
         "trial": trial,
@@ -224,7 +227,7 @@ def identity_of(
         "init": setting.init,
         "protocol": protocol,
         "fold": "-".join(map(str, held_out)) or "full",
-        "held_out": [given[index] for index in held_out],
+        "held_out": shared([given[index] for index in held_out]),
         "seed": trial,
         "code": code,
     }

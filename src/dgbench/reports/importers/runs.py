@@ -16,9 +16,7 @@ from dgbench.plan.folds import FULL, LOO
 from dgbench.records.rows import DEFAULTS, SUBSETS
 from dgbench.records.status import DONE, FAILED
 from dgbench.reports.importers import FROM_TABLE
-from dgbench.reports.importers.cells import (
-    HPARAMS,
-)
+from dgbench.reports.importers.cells import HPARAMS
 from dgbench.reports.importers.columns import Columns
 from dgbench.reports.importers.in_distribution import MARK, attached
 from dgbench.reports.importers.lines import who_of, with_held_out, without
@@ -155,7 +153,29 @@ def _collected(table: Columns, lines: pd.DataFrame, classes: int | None) -> Coll
             "accuracy": lines["accuracy"],
         }
     ).reset_index(drop=True)
-    return Collection(runs, rows, table.problems, [], selected_elsewhere="step" not in table.column)
+    search = ["dataset", "algorithm", "seed", "held_out"]
+    are_searches = lines.drop_duplicates([*search, "draw"]).duplicated(search).any()
+    draws_stay_apart = bool(are_searches) and not (lines["subset"] == "val").any()
+    if draws_stay_apart:
+        table.problems.append(_no_choice(table, lines))
+    return Collection(
+        runs,
+        rows,
+        table.problems,
+        [],
+        selected_elsewhere="step" not in table.column,
+        draws_stay_apart=draws_stay_apart,
+    )
+
+
+def _no_choice(table: Columns, lines: pd.DataFrame) -> Problem:
+    """Say that no draw of hyperparameters can be chosen, and what a table that allows it holds."""
+    text = (
+        f"{lines['draw'].nunique()} draws of hyperparameters and no accuracy on validation data: "
+        "none can be chosen without looking at the tested environments; add a column validation, "
+        "or lines in distribution or of subset val"
+    )
+    return Problem("no selection", table.where, text)
 
 
 def _contradiction(

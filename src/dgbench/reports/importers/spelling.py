@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
 import pandas as pd
@@ -80,6 +80,14 @@ def _place(table: Columns, lines: pd.DataFrame, key: str, name: str) -> str:
     """Say where the only line with a name stands."""
     rows = lines.index[(lines[key] == name).to_numpy()]
     return f", {table.place(int(rows[0]))}" if len(rows) == 1 and "n" not in lines else ""
+
+
+def alike(names: Iterable[object]) -> set[object]:
+    """Find the names that another one has the letters of, in whatever case."""
+    by_letters: dict[str, list[object]] = {}
+    for name in names:
+        by_letters.setdefault(_letters(str(name)), []).append(name)
+    return {name for group in by_letters.values() if len(group) > 1 for name in group}
 
 
 def _lines(counts: pd.Series[int], name: str) -> str:

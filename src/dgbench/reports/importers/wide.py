@@ -9,6 +9,7 @@ import numpy as np
 
 from dgbench.reports.importers.cells import Floats, letters, parsed, words_of
 from dgbench.reports.importers.columns import Columns
+from dgbench.reports.importers.spelling import alike
 from dgbench.reports.reading.folders import Problem
 from dgbench.validation import shown, some_of
 
@@ -136,7 +137,10 @@ def _ask(table: Columns, names: Sequence[Any]) -> None:
     whole = ((values == np.round(values)) | np.isnan(values)).all(axis=0)
     counted = whole if whole.sum() <= _MOST_COUNTED else np.zeros_like(whole)
     reasons: dict[Any, str] = {}
+    spelled_twice = alike(names)  # which of them is meant is asked when they are read
     for place, name in enumerate(names):
+        if name in spelled_twice:
+            continue
         column = values[:, place]
         if _NO_ENVIRONMENT & {*words_of(name)} or letters(name) in _NO_ENVIRONMENT:
             reasons[name] = "by its name"

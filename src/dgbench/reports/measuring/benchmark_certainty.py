@@ -24,7 +24,7 @@ from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine
 from dgbench.reports.over_seeds import Ranking, complete
 from dgbench.reports.tables import Column, Table, decimal, entries, entry, interval_entry, table
 
-# names the generator of resamples: another word would change every interval
+# name of the generator of resamples, by which it is seeded; keep it, so that intervals stay
 _RESAMPLES = "survey_intervals"
 
 

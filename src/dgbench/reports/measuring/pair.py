@@ -95,8 +95,13 @@ def pair_section(evaluation: Evaluation, pair: Sequence[str], statistics: Statis
         answer += [f"{place}{text}" for text in pair_sentences(restricted[name], first, second)]
     if len(shared) > _MOST_SETTINGS:
         answer.append(f"{len(shared) - _MOST_SETTINGS} more settings stand in the table.")
-    answer.append(_how(evaluation, len(shared)))
-    return Section("pair", title, [_pair_table(restricted, first, second, statistics)], (), answer)
+    judged = {
+        name: part for name, part in restricted.items() if not no_verdict(part.settings[0].identity)
+    }
+    if not judged:
+        return Section("pair", title, answer=answer)
+    answer.append(_how(evaluation, len(judged)))
+    return Section("pair", title, [_pair_table(judged, first, second, statistics)], (), answer)
 
 
 def pair_sentences(evaluation: Evaluation, first: str, second: str) -> list[str]:
@@ -219,10 +224,12 @@ def _pair_table(
         first, second: labels of algorithms.
         statistics: settings of the bootstrap.
     """
-    difference = f"{first} less {second}"
+    difference = "difference"
     resampled = "seeds and environments resampled"
     columns = [
         *([Column("setting", key=True)] if len(evaluations) > 1 else []),
+        Column("algorithm", key=True),
+        Column("less", key=True),
         Column("measure", key=True),
         Column(difference, unit="points", help="below 0: the first one is better"),
         Column("p", unit="probability", help="two-sided, of this pair alone"),
@@ -234,7 +241,8 @@ def _pair_table(
     for setting, evaluation in evaluations.items():
         samples, absences = resamples(evaluation, statistics)
         for measure in evaluation.measures.compared:
-            line: dict[str, Any] = {"setting": setting, "measure": measure.title}
+            line: dict[str, Any] = {"setting": setting, "algorithm": first, "less": second}
+            line["measure"] = measure.title
             line |= _cells(_values(evaluation.studies, measure, first, second), difference)
             if measure.name in samples:
                 interval = samples[measure.name].difference(first, second)

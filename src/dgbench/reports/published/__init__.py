@@ -76,20 +76,21 @@ class Published:
                 f"{self.name} holds {self.quantity}, no accuracies; choose one of "
                 f"{', '.join(boards())}"
             )
-        return {
-            row: {name: value.mean / 100 for name, value in line.items()}
-            for row, line in self.values.items()
-        }
+        fractions = {}
+        for row, line in self.values.items():
+            fractions[row] = {name: value.mean / 100 for name, value in line.items()}
+        return fractions
 
     def averages(self) -> dict[str, float]:
-        """Average over the columns: row -> unrounded mean, in the paper's unit, of the rows that
-        have all.
+        """Average over the columns: row -> unrounded mean, in the paper's unit.
+
+        Only rows that have a value in every column are averaged.
         """
-        whole = {row: line for row, line in self.values.items() if len(line) == len(self.columns)}
-        return {
-            row: math.fsum(value.mean for value in line.values()) / len(line)
-            for row, line in whole.items()
-        }
+        averages = {}
+        for row, line in self.values.items():
+            if len(line) == len(self.columns):
+                averages[row] = math.fsum(value.mean for value in line.values()) / len(line)
+        return averages
 
 
 def names() -> list[str]:
@@ -103,13 +104,14 @@ def names() -> list[str]:
 
 def shifts() -> list[str]:
     """List the tables of diversity and correlation shift, both of whole datasets."""
-    tables = [published(name) for name in names()]
-    shift_tables = [
-        table
-        for table in tables
-        if table.quantity == "shift" and {"div", "cor"} <= set(table.columns)
-    ]
-    return [table.name for table in shift_tables if not any("/" in row for row in table.values)]
+    tables = []
+    for name in names():
+        table = published(name)
+        if table.quantity != "shift" or not {"div", "cor"} <= set(table.columns):
+            continue
+        if not any("/" in row for row in table.values):
+            tables.append(table.name)
+    return tables
 
 
 def boards() -> list[str]:
@@ -141,7 +143,8 @@ def published(name: str) -> Published:
 
 
 def _table(name: str, data: Mapping[str, Any]) -> Published:
-    columns, printed = tuple(data["columns"]), data["printed"]
+    columns = tuple(data["columns"])
+    printed = data["printed"]
     values: dict[str, dict[str, Value]] = {}
     words: dict[str, dict[str, str]] = {}
     computed: dict[str, dict[str, float]] = {}
@@ -153,7 +156,8 @@ def _table(name: str, data: Mapping[str, Any]) -> Published:
                 f"{name}: {row} has {len(cells)} values for {len(columns) + len(printed)} "
                 "columns; correct it"
             )
-        body, rest = cells[: len(columns)], cells[len(columns) :]
+        body = cells[: len(columns)]
+        rest = cells[len(columns) :]
         if data["quantity"] == "algorithm":
             words[row] = dict(zip(columns, map(our_name, body), strict=True))
         else:

@@ -44,11 +44,23 @@ if TYPE_CHECKING:
 MOST_BAD_LINES = 1000  # that are no runs; then the rest of the archive is no better
 LONGEST_LINE = 16_000_000  # bytes of one packed run, some 250,000 rows
 _COUNT = whole(0, LARGEST_COUNT)
+
+
+def _text(value: Any) -> str:
+    """Return what is wrong with a value that must be text, or an empty text."""
+    return "" if type(value) is str else f"is {shown(value)}, not text"
+
+
+def _status(value: Any) -> str:
+    """Return what is wrong with the word of a status, or an empty text."""
+    return "" if value in (*WORDS, UNKNOWN) else f"is {shown(value)}, no status"
+
+
 #: of the keys of a run besides its identity
 _RUN_CHECKS = {
-    "folder": lambda value: "" if type(value) is str else f"is {shown(value)}, not text",
-    "status": lambda value: "" if value in (*WORDS, UNKNOWN) else f"is {shown(value)}, no status",
-    "reason": lambda value: "" if type(value) is str else f"is {shown(value)}, not text",
+    "folder": _text,
+    "status": _status,
+    "reason": _text,
     "last_step": _COUNT,
     "row_count": _COUNT,
     "together": optional(_COUNT),
@@ -76,8 +88,9 @@ def archive_lines(file: Path) -> Iterator[bytes]:
 
 
 def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]:
-    """Read the runs of one archive with their rows; one that cannot be read is left out and named
-    by its line.
+    """Read the runs of one archive with their rows.
+
+    A run that cannot be read is left out, and its line is named.
 
     Raises:
         RecordError: the file is no archive: nothing in it is a run.
@@ -166,7 +179,7 @@ def _archived(line: bytes, names: Names) -> Record:
 
 
 def _fault_of_columns(columns: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    """Describe the first fault in the rows of a run; empty where there is none."""
+    """Describe the first fault in the rows of a run; return an empty text if there is none."""
     count = about["row_count"]
     present = [name for name in ROW_COLUMNS if name in columns]
     for name in present:

@@ -95,6 +95,8 @@ class Collection:
     published: Sequence[Published] = ()  #: of means with standard errors, which are no runs
     #: the results are of one step that others chose, nobody says how
     selected_elsewhere: bool = False
+    #: there are draws of hyperparameters, and no validation accuracy to choose among them by
+    draws_stay_apart: bool = False
 
     def without_numbers(self) -> Collection:
         """Return the collection without its rows, whose memory is free once nobody holds this one.
@@ -223,8 +225,9 @@ def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], l
 
 
 def _place(identity: Mapping[str, Any], parts: dict[Any, list[Any]]) -> list[list[Any]]:
-    """Build the sort key of a run: its identity, whatever its hash and folder are called; numbers
-    sort by size.
+    """Build the sort key of a run: its identity, whatever its hash and folder are called.
+
+    Numbers sort by size.
 
     Args:
         identity: of the run.
@@ -355,7 +358,7 @@ def without_duplicates(
 def _duplicate(
     study: str, used_study: str, reason: str, pairs: Sequence[tuple[str, str]]
 ) -> Problem:
-    """Say in one line that runs of a study are those of another, which are used.
+    """Write in one line that runs of a study are those of another, which are used.
 
     Args:
         study, used_study: folders.
@@ -371,8 +374,9 @@ def _duplicate(
 
 
 def _contradiction(used: Run, other: Run) -> str:
-    """Describe the first key in which the identities of two records of one run differ; empty where
-    none does.
+    """Describe the first key in which the identities of two records of one run differ.
+
+    Returns an empty text if none does.
 
     A value that is the default may be that of a row older than its key, and an archive holds no
     split where every seed has its own.
@@ -389,8 +393,9 @@ def _contradiction(used: Run, other: Run) -> str:
 
 
 def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
-    """Describe how two records of one run differ where both have an error; return an empty text
-    where they agree.
+    """Describe how two records of one run differ where both have an error.
+
+    Returns an empty text if they agree.
     """
     differ, largest = differing(_errors(used[1], names), _errors(other[1], names))
     if not differ:
@@ -463,8 +468,9 @@ def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]
 
 
 def _trained_at(folder: Path) -> float:
-    """Find when a run last started, else when its rows changed, in s since 1970; 0 without a
-    folder, as in archives.
+    """Find when a run last started, else when its rows changed, in s since 1970.
+
+    Without a folder, as in archives, it is 0.
     """
     try:
         started = read_json(folder / IDENTITY_FILE)["sessions"][-1]["time"]

@@ -39,7 +39,7 @@ class Typed:
     own are.
     """
 
-    words: tuple[str, ...] | None  #: None where they are not known
+    words: tuple[str, ...] | None  #: None if they are not known
     options: tuple[str, ...] = ()  #: of Hydra, such as ``--config-dir``
     python_path: str = ""
 
@@ -50,13 +50,13 @@ class Typed:
         command, typed = (_texts(session.get(key)) for key in ("command", "typed"))
         words = tuple(command[1:]) if command else _hydra_words(run)
         path = session.get("python_path")
-        return cls(
-            words, tuple(config_options(typed)), printable(path) if isinstance(path, str) else ""
-        )
+        python_path = printable(path) if isinstance(path, str) else ""
+        return cls(words, tuple(config_options(typed)), python_path)
 
     def command(self, run: Path, instead: Sequence[str], without: Sequence[str] = ()) -> str:
-        """Write the command that trains with these words; ``instead`` replaces those that set the
-        same key.
+        """Write the command that trains with these words.
+
+        ``instead`` replaces those that set the same key.
 
         Args:
             run: folder of the run; what is trained comes to lie beside its study.
@@ -158,7 +158,8 @@ def _texts(value: Any) -> list[str]:
 
 
 def _hydra_words(run: Path) -> tuple[str, ...] | None:
-    """Read the overrides from Hydra's record in the study's folder, which older versions wrote;
+    """Read the overrides from Hydra's record in the study's folder, which older versions wrote.
+
     None without.
     """
     with suppress(OSError, ValueError):

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class RunFolder:
     status: str  #: a word of :mod:`dgbench.records.status`, or :data:`UNKNOWN`
     reason: str  #: what the status says besides
     root: Path = Path()  #: the searched folder that it was found under
-    #: it was made for, of a run without rows; None where that is not known
+    #: it was made for, of a run without rows, or None if that is not known
     fold: str | None = None
 
 
@@ -71,12 +72,14 @@ def places(roots: Any) -> list[Path]:
     """
     paths = roots if isinstance(roots, Iterable) and not isinstance(roots, str | Path) else [roots]
     named = [os.path.expanduser(str(root)) for root in paths if root is not None and str(root)]
-    return [Path(place) for path in named for place in _matches(path)]
+    matches = chain.from_iterable(_matches(path) for path in named)
+    return [Path(place) for place in matches]
 
 
 def _matches(path: str) -> list[str]:
-    """List what a pattern matches but frozen entries; the path itself if it exists, is no pattern
-    or fits nothing.
+    """List what a pattern matches but frozen entries.
+
+    It is the path itself if it exists, is no pattern, or fits nothing.
     """
     if not glob.has_magic(path) or os.path.exists(path):
         return [path]
@@ -102,9 +105,7 @@ def _escaped(letter: str) -> str:
 
 
 def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], subject: str = "runs") -> str:
-    """Say ``no runs under DIR``, with the first problem that was found there and the number of the
-    others.
-    """
+    """Write ``no runs under DIR``, the first problem that was found there, and how many more."""
     folders = ", ".join(map(printable, roots)) or "an empty list of folders"
     texts = [
         f"{problem.kind} {problem.where}: {problem.reason}"
@@ -116,8 +117,9 @@ def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], subject: s
 
 
 def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
-    """Find run folders under ``roots``, sorted by path and each once; whatever cannot be searched
-    is a problem.
+    """Find run folders under ``roots``, sorted by path and each once.
+
+    Whatever cannot be searched is a problem.
 
     A folder is a run when it has rows, a status or a configuration. A folder that only has a
     configuration and contains runs is the study around them. Other folders, those of estimated
@@ -205,7 +207,7 @@ def _parents(path: str, around: set[str]) -> Iterator[str]:
 
 
 def fold_of(folder: RunFolder) -> str | None:
-    """Read which fold a run folder was made for, or None if that is not known.
+    """Read which fold a run folder was made for; return None if that is not known.
 
     It is ``fold.name`` of its configuration. For runs that stopped before their first row; all
     others carry their fold in the rows.
@@ -220,7 +222,7 @@ def fold_of(folder: RunFolder) -> str | None:
 
 
 def _yaml(file: Path) -> Any:
-    """Read a YAML file; return None where there is none that can be read."""
+    """Read a YAML file; return None if there is none that can be read."""
     with suppress(OSError, ValueError):
         return read_yaml(file)
 
@@ -247,8 +249,9 @@ def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:
 
 
 def frozen_reason(entry: Path) -> str:
-    """Read what ``frozen:`` says in an ``entry.yaml``; return "" if it says nothing, or is not
-    readable.
+    """Read what ``frozen:`` says in an ``entry.yaml``.
+
+    Returns an empty text if it says nothing, or is not readable.
     """
     content = _yaml(entry)
     reason = content.get("frozen") if isinstance(content, dict) else None

@@ -70,8 +70,9 @@ class RowCache:
         self._anew = 0
 
     def _believed(self, loaded: dict[str, RowFile] | None) -> dict[str, RowFile]:
-        """Return what was loaded, if some row files all over it are those that it was made from;
-        else nothing.
+        """Return what was loaded, or nothing if row files are not those that it was made from.
+
+        Only some of them, all over it, are compared.
         """
         if loaded is None:
             fault = "is damaged"
@@ -131,7 +132,9 @@ def _pack(files: Mapping[str, RowFile], names: Names, target: BinaryIO) -> None:
             lines.write(_json_line({"version": _version(), "names": list(names)}))
             for key, file in files.items():
                 lines.write(_json_line(_about(key, file)))
-        arrays = [rows for file in files.values() for _, rows in file.runs]
+        arrays = []
+        for file in files.values():
+            arrays += [rows for _, rows in file.runs]
         shape = (sum(map(len, arrays)),)
         header = {
             "descr": np.lib.format.dtype_to_descr(ROW_TYPE),
@@ -167,11 +170,12 @@ def _spread(keys: Sequence[str]) -> list[str]:
 
 
 def _loaded(path: Path, names: Names) -> dict[str, RowFile] | None:
-    """Load the row files that a cache holds, by folder; none where there is no cache, or one of
-    another version.
+    """Load the row files that a cache holds, by folder.
+
+    There are none without a cache, or if it is one of another version.
 
     Returns:
-        None where it is damaged.
+        None if it is damaged.
     """
     if not path.is_file():
         return {}

@@ -25,6 +25,7 @@ from dgbench.records.row_columns import parse_columns
 from dgbench.records.rows import (
     DEFAULTS,
     IDENTITY_CHECKS,
+    LATER_COUNTS,
     ROW_CHECKS,
     ParsedRow,
     Role,
@@ -65,12 +66,12 @@ ROW_TYPE = np.dtype(
         ("seen", "int32"),
         ("wrong", "float64"),
         ("loss", "float32"),
-        ("majority_wrong", "float64"),  # NaN where rows do not say it
+        *((name, "float64") for name in LATER_COUNTS),  # NaN where rows do not say it
     ]
 )
 ROW_COLUMNS: tuple[str, ...] = ROW_TYPE.names or ()
-#: of them, those that archives lack which are older than the key
-LATER_COLUMNS = ("majority_wrong",)
+#: columns that archives lack which are older than the key
+LATER_COLUMNS = LATER_COUNTS
 
 
 class Names(dict[str, int]):
@@ -84,7 +85,7 @@ class Names(dict[str, int]):
         super().__init__()
         self._values: dict[str, Any] = {}
         self._rows = np.empty(0, dtype=ROW_TYPE)
-        self._used = 0  # of them
+        self._used = 0  # of the rows
 
     def __missing__(self, name: str) -> int:
         return self.setdefault(name, len(self))
@@ -131,7 +132,7 @@ class Run:
     reason: str  #: what the status line says after the status
     last_step: int
     row_count: int
-    #: how many runs trained together at its last step; None where the rows do not say
+    #: how many runs trained together at its last step, or None if the rows do not say
     together: int | None = None
     lacking: str = ""  #: what is missing among the rows of a finished run, in words
     #: other folders with the same rows, as ``dgbench evaluate`` writes them
@@ -164,8 +165,13 @@ class Fault:
 
     def in_file(self, file: Path) -> Problem:
         """Convert it to a problem of that file, or of the folder around it."""
-        path = printable(file.parent if self.line is None else file)
-        return Problem(self.kind, f"{path}:{self.line}" if self.line else path, self.reason)
+        if self.line is None:
+            place = printable(file.parent)
+        elif self.line == 0:
+            place = printable(file)
+        else:
+            place = f"{printable(file)}:{self.line}"
+        return Problem(self.kind, place, self.reason)
 
 
 def bounded(faults: Sequence[Fault]) -> list[Fault]:
@@ -189,7 +195,7 @@ class RowFile:
 
     runs: list[Record]  #: without folder and status
     faults: list[Fault]
-    stamp: Stamp | None = None  #: None where the file may change again without a new stamp
+    stamp: Stamp | None = None  #: None if the file may change again without a new stamp
     crc32: int = 0  #: of its content
 
 
@@ -265,8 +271,9 @@ def stamp_of(about: os.stat_result) -> Stamp:
 
 
 def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow], list[Fault]]:
-    """Find the identity on which the rows of a run agree; where they contradict one another, the
-    one most rows have.
+    """Find the identity on which the rows of a run agree.
+
+    If they contradict one another it is the one that most rows have.
 
     Returns:
         the agreed identity, with each key that an agreeing row has; the agreeing rows; and a fault
@@ -299,8 +306,9 @@ def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow],
 
 
 def _disagreement(rows: Sequence[ParsedRow]) -> str:
-    """Say in how many places repeated rows of a run have different errors, and by how much; empty
-    where in none.
+    """Count in how many places repeated rows of a run have different errors, and by how much.
+
+    Returns an empty text if there are none.
     """
     errors: dict[RowKey, list[float]] = defaultdict(list)
     for row in rows:
@@ -334,10 +342,11 @@ def _record_of_rows(
 ) -> Record:
     # the later line wins: a resumed run writes a step again
     kept = {_place(row.own): row for row in rows}
-    values = [row.own for row in kept.values()]
     codes = sorted({row.identity["code"] for row in kept.values()})
     identity = {**identity, "code": CODE_SEPARATOR.join(codes)}
-    columns = {name: [fields[name] for fields in values] for name in ROW_CHECKS}
+    columns = {}
+    for name in ROW_CHECKS:
+        columns[name] = [row.own[name] for row in kept.values()]
     return _record(columns, kept.keys(), identity, names, folder)
 
 

@@ -2,7 +2,7 @@
 made of.
 
 They come from a collection or from the rows of one study; of a frame, see
-:mod:`dgbench.reports.results`.
+:mod:`dgbench.reports.frames`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from dgbench.analysis.selection import (
 )
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
-from dgbench.records.rows import EVALUATED, NOT_ADAPTED, Role, identity_key, identity_keys, keys
+from dgbench.records.rows import (
+    EVALUATED,
+    LATER_COUNTS,
+    NOT_ADAPTED,
+    Role,
+    identity_key,
+    identity_keys,
+    keys,
+)
 from dgbench.reports.labels import (
     adaptation_text,
     algorithm_labels,
@@ -56,7 +64,7 @@ class SelectedRun:
     step: int = -1  #: the step whose errors count, -1 where there is none
     #: validation accuracy that speaks for it, NaN where there is none
     accuracy: float = float("nan")
-    reason: str = ""  #: why it does not count; empty where it does
+    reason: str = ""  #: why it does not count; empty if it does
     not_chosen: bool = False  #: it does not count because another draw of its search was chosen
     finished: bool = True  #: it was trained to its end
     #: in which it has ``test`` rows, at any step; of ``full`` folds alone
@@ -105,14 +113,27 @@ def no_seeds(published: Sequence[Published]) -> RecordError:
     )
 
 
-def select_runs(
-    collection: Collection, selection: Selection, split_by: str | None = None
-) -> Selected:
-    """Choose a step of every finished run and a draw of every search.
+@dataclass(frozen=True, eq=False)
+class NamedRuns:
+    """What selections and tables call the runs of a collection, in their order."""
+
+    keys: Sequence[RunKey]
+    labels: Sequence[str]  #: the algorithms as tables name them
+
+
+def name_runs(
+    collection: Collection,
+    *,
+    searches: bool,
+    adaptation_chosen: bool = False,
+    split_by: str | None = None,
+) -> NamedRuns:
+    """Name the runs of a collection.
 
     Args:
         collection: what was collected.
-        selection: the method.
+        searches: draws of hyperparameters are chosen among, so they share a label.
+        adaptation_chosen: methods of adaptation are chosen among, so they share a label, too.
         split_by: one more identity key whose values are kept apart.
 
     Raises:
@@ -130,9 +151,9 @@ def select_runs(
     for group, indices in groups.items():
         identities = [collection.runs[index].identity for index in indices]
         named_as: Sequence[Identity] = identities
-        if selection.adaptation == CHOSEN:
+        if adaptation_chosen:
             named_as = _with_adaptation_chosen(identities)
-        named = algorithm_labels(named_as, searches=selection.chooses_draws)
+        named = algorithm_labels(named_as, searches=searches)
         for index, label, identity in zip(indices, named, identities, strict=True):
             labels[index] = label
             run_keys[index] = RunKey(
@@ -144,19 +165,50 @@ def select_runs(
                 identity["protocol"],
                 adaptation_text(identity),
             )
+    return NamedRuns(run_keys, labels)
+
+
+def select_runs(
+    collection: Collection,
+    selection: Selection,
+    split_by: str | None = None,
+    named: NamedRuns | None = None,
+) -> Selected:
+    """Choose a step of every finished run and a draw of every search.
+
+    Args:
+        collection: what was collected.
+        selection: the method.
+        split_by: one more identity key whose values are kept apart.
+        named: its runs as :func:`name_runs` names them, where several methods choose among them.
+
+    Raises:
+        ConfigError: ``split_by`` is no identity key.
+    """
+    if named is None:
+        named = name_runs(
+            collection,
+            searches=selection.chooses_draws,
+            adaptation_chosen=selection.adaptation == CHOSEN,
+            split_by=split_by,
+        )
     rows = finished_rows(collection)
-    choices = selection.choose(records_of(rows, run_keys))
+    choices = selection.choose(records_of(rows, named.keys))
     for index, run in enumerate(collection.runs):
         if run.unusable:
             choices.reason[index] = run.unusable
             choices.steps[index] = -1
     draws = (
-        choose_draws(run_keys, choices, selection) if selection.chooses_draws else UncountedRuns()
+        choose_draws(named.keys, choices, selection) if selection.chooses_draws else UncountedRuns()
     )
     reasons = {**choices.reason, **draws.stuck, **draws.lost}
     everywhere = _environments_of_full(collection)
     decided = zip(
-        collection.runs, labels, choices.steps.tolist(), choices.accuracy.tolist(), strict=True
+        collection.runs,
+        named.labels,
+        choices.steps.tolist(),
+        choices.accuracy.tolist(),
+        strict=True,
     )
     runs = [
         SelectedRun(
@@ -225,12 +277,14 @@ def select_study(
     for fold in folds:
         identity = {key: first[fold][key] for key in IDENTITY_KEYS}
         runs.append(Run(fold, identity, "DONE", "", 0, 0))
-    names = ["step", "env", "subset", "env_held_out", "seen", "wrong", "majority_wrong"]
+    names = ["step", "env", "subset", "env_held_out", "seen", "wrong", *LATER_COUNTS]
     columns: dict[str, list[Any]] = {"run": [number_of[row["fold"]] for row in rows]}
     for name in names:
         columns[name] = [row.get(name) for row in rows]
     frame = pd.DataFrame(columns)
-    frame = frame.astype({"env": "category", "subset": "category", "majority_wrong": "float64"})
+    frame = frame.astype(
+        {"env": "category", "subset": "category", **dict.fromkeys(LATER_COUNTS, "float64")}
+    )
     selected = select_runs(Collection(runs, frame, [], []), selection)
     without_rows = {fold: reason for fold, reason in unusable.items() if fold not in number_of}
     named = [replace(run, reason=unusable.get(run.folder, run.reason)) for run in selected.runs]

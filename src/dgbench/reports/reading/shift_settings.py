@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -96,15 +97,14 @@ class ShiftSetting:
 
     @property
     def axes(self) -> tuple[str, str] | None:
-        """Names of the values that are diversity and correlation shift; None where the estimator
-        has none.
-        """
+        """Names of the values that are diversity and correlation shift, or None without them."""
         names = _FORMULAS.get(self.formula, _FORMULAS["ye2022"])
         return names if set(names) <= set(self.names()) else None
 
     def names(self, part: str = VALUE) -> list[str]:
         """List the names of all values or diagnostics."""
-        return list(dict.fromkeys(name for line in self.lines for name in line.names(part)))
+        names = chain.from_iterable(line.names(part) for line in self.lines)
+        return list(dict.fromkeys(names))
 
 
 def shift_settings(
@@ -326,7 +326,9 @@ def _pairs(rows: Sequence[ShiftRow]) -> pd.DataFrame:
     for pair, members in by_pair.items():
         trials = [row for row in members if row.kind == TRIAL and row.null == NO_NULL] or members
         first = next((row for row in trials if not row.refused), trials[0])
-        flags = Counter(flag for row in trials for flag in dict.fromkeys(row.flags))
+        flags = Counter[str]()
+        for row in trials:
+            flags.update(list(dict.fromkeys(row.flags)))
         refused = Counter(row.refused for row in trials if row.refused)
         dropped = []
         for name, counts in first.dropped.items():

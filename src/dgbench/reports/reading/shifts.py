@@ -128,16 +128,14 @@ def _each_once(
         differ = [text for text in differences if text]
         kind = "disagreement" if differ else "duplicate"
         text = f"{len(differences)} estimates stand in {used_folder} too, which is used"
-        problems.append(
-            Problem(
-                kind, folder, f"{text}; {len(differ)} differ, e.g. {differ[0]}" if differ else text
-            )
-        )
+        if differ:
+            text += f"; {len(differ)} differ, e.g. {differ[0]}"
+        problems.append(Problem(kind, folder, text))
     return kept
 
 
 def _difference(used: ShiftRow, other: ShiftRow) -> str:
-    """Describe how two rows of one estimate differ; empty where they agree."""
+    """Describe how two rows of one estimate differ; return an empty text if they agree."""
     estimate = f"{used.pair}, {used.kind} {used.number}, null={used.null}"
     code = (
         ""

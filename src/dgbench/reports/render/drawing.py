@@ -50,6 +50,9 @@ _FEW = 5  # curves in color where there are more than colors
 MOST_DRAWN = 60  #: algorithms that a figure names; a thousand make one of six meters
 Pictures = tuple[str, bytes, bytes]  # inline SVG without prolog, PNG, PDF
 
+#: what names an algorithm, alone or with its hyperparameters or a number
+_LABEL = re.compile(r"(\S+)(?: \(.*\)| [\d.]+)?")
+
 _pools: list[ProcessPoolExecutor] = []
 
 
@@ -96,7 +99,45 @@ def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
     # at 6.2 rem an inch letters are as large as the text, at 3.5 still legible
     inches = drawn.get_figwidth()
     size = f"max-width: {6.2 * inches:.0f}rem; min-width: {3.5 * inches:.1f}rem"
-    return Figure(name, title, caption, save(drawn, _style(name)), size)
+    return Figure(name, title, caption, save(drawn, _style(name), _names_in_papers(drawn)), size)
+
+
+def _names_in_papers(drawn: Any) -> dict[str, str]:
+    """Map the labels of algorithms that a figure shows to their names in papers."""
+    from matplotlib.text import Text
+
+    from dgbench.reports.render.paper_names import paper_names
+
+    texts = [text.get_text() for text in drawn.findobj(Text)]
+    for axes in drawn.axes:
+        texts += [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    labels = set()
+    for text in texts:
+        match = _LABEL.fullmatch(text.strip("\N{ZERO WIDTH SPACE}"))
+        if match:
+            labels.add(match[1])
+    return paper_names(labels)
+
+
+def _rename(drawn: Any, names: Mapping[str, str]) -> None:
+    """Write the names that papers have for algorithms into a figure.
+
+    Args:
+        drawn: a figure; ticks with texts of their own are renamed too.
+        names: label -> name.
+    """
+    from matplotlib.text import Text
+    from matplotlib.ticker import FixedLocator
+
+    from dgbench.reports.render.paper_names import with_paper_names
+
+    for axes in drawn.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_locator(), FixedLocator):
+                labels = [label.get_text() for label in axis.get_ticklabels()]
+                axis.set_ticklabels([with_paper_names(label, names) for label in labels])
+    for text in drawn.findobj(Text):
+        text.set_text(with_paper_names(text.get_text(), names))
 
 
 def grid(axes: Any, axis: str = "y") -> None:
@@ -244,13 +285,18 @@ def saved_beside() -> Iterator[None]:
         pool.shutdown(cancel_futures=True)
 
 
-def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
+def save(drawn: Any, style: Mapping[Any, Any], names: Mapping[str, str]) -> Callable[[], Pictures]:
     """Return a function that gives all formats of a matplotlib figure, once the process that saves
     it has made them.
+
+    Args:
+        drawn: the figure.
+        style: of matplotlib.
+        names: label of an algorithm -> its name in papers, for the PDF.
     """
     future: Future[Pictures] | None = None
     with suppress(BrokenExecutor):
-        future = _pools[-1].submit(pictures, drawn, style) if _pools else None
+        future = _pools[-1].submit(pictures, drawn, style, names) if _pools else None
 
     @cache
     def wait() -> Pictures:
@@ -259,13 +305,16 @@ def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
         ):  # the other process was killed, or cannot import the script that calls us
             if future is not None:
                 return future.result()
-        return pictures(drawn, style)
+        return pictures(drawn, style, names)
 
     return wait
 
 
-def pictures(drawn: Any, style: Mapping[Any, Any]) -> Pictures:
-    """Make all formats of a figure, the same to the byte for equal figures."""
+def pictures(drawn: Any, style: Mapping[Any, Any], names: Mapping[str, str]) -> Pictures:
+    """Make all formats of a figure, the same to the byte for equal figures.
+
+    The PDF, which is for papers, has their names of algorithms.
+    """
     import matplotlib
 
     with matplotlib.rc_context(dict(style)), warnings.catch_warnings():
@@ -276,6 +325,8 @@ def pictures(drawn: Any, style: Mapping[Any, Any]) -> Pictures:
         png = _saved(
             drawn, format="png", dpi=160, facecolor="white", pil_kwargs={"compress_level": 4}
         )
+        if names:
+            _rename(drawn, names)
         return (
             svg,
             png,

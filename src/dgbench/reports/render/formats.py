@@ -18,7 +18,6 @@ import pandas as pd
 
 from dgbench.errors import RecordError
 from dgbench.phases import tracked
-from dgbench.plan.names import name_in_papers
 from dgbench.reports.document import (
     Document,
     Figure,
@@ -37,7 +36,8 @@ from dgbench.reports.document import (
     words_used,
 )
 from dgbench.reports.labels import slug
-from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negative, on_page, show
+from dgbench.reports.render.latex import latex_files
+from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negative, show
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -59,32 +59,6 @@ _LINK = re.compile(r"(?:\]\(|^ *\[[^\]\n]*\]:)\s*<?(\S*)", re.MULTILINE)
 _SAFE = re.compile(r"(?:https?://|mailto:|[\w./#%-]*(?:[)>]|$))")
 _FORMULA = tuple("=+-@\t\r")  # how cells begin that a spreadsheet computes
 _MOST_PROBLEMS = 10  # in a terminal
-_PREAMBLE = r"""\documentclass[10pt]{article}
-\usepackage[T1]{fontenc}
-\usepackage[utf8]{inputenc}
-\usepackage[margin=2cm]{geometry}
-\usepackage{booktabs,longtable,graphicx}
-\begin{document}"""
-_LONG = 45  #: lines of a table that no longer fits a page
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "\n": " ",
-    '"': "''",
-    "|": r"\textbar{}",
-    "`": "'",
-}
 
 
 def write(document: Document, folder: str | Path) -> list[Path]:
@@ -368,146 +342,6 @@ def csv_files(document: Document) -> Files:
         f"{name}.csv": csv_text(pd.concat(parts, ignore_index=True))
         for name, parts in frames.items()
     }
-
-
-def latex_files(document: Document) -> Files:
-    r"""Make ``report.tex``, a document of all tables and figures, and ``tex/<section>_<table>.tex``
-    for ``\input``.
-
-    A table is scaled to the line where it is wider; one of more than 45 lines is a ``longtable`` in
-    small print.
-    """
-    files = {}
-    parts = [
-        _PREAMBLE,
-        rf"\section*{{{latex_text(document.title)}}}",
-        *(latex_text(t) + "\n" for t in document.warnings),
-    ]
-    for section in document.sections:
-        parts.append(rf"\section*{{{latex_text(section.title)}}}")
-        parts += [latex_text(text) + "\n" for text in section.answer]
-        for table in map(on_page, section.tables):
-            if not len(table):
-                continue
-            label = f"{_stem(section.name)}_{_stem(table.name)}"
-            title = f"{title_of(table, document)}, {section.title}"
-            files[f"tex/{label}.tex"] = latex_table(table, title, remake(document, table), label)
-            parts.append(rf"\input{{tex/{label}.tex}}")
-        for figure in section.figures:
-            caption = (
-                rf"\caption{{{latex_text(title_of(figure, document))}. "
-                rf"{latex_text(figure.caption)}}}"
-            )
-            graphic = rf"\includegraphics[width=.7\linewidth]{{{figure.name}.pdf}}"
-            parts.append(
-                f"\\begin{{figure}}[htbp]\n\\centering\n{graphic}\n{caption}\n\\end{{figure}}"
-            )
-        parts.append(r"\clearpage")
-    parts.append(r"\end{document}")
-    return {**files, "report.tex": "\n".join(parts) + "\n"}
-
-
-def latex_table(table: Table, title: str | None = None, command: str = "", label: str = "") -> str:
-    r"""Make one table as a paper prints it: names of algorithms as papers have them, a caption of
-    one sentence.
-
-    Notes stand below it in small print; the command that remakes it and the packages that it needs
-    are comments.
-
-    Args:
-        table: to be written.
-        title: for the caption; the table's own where it is not given.
-        command: that makes it again.
-        label: for ``\ref``.
-    """
-    align = "".join(map(_alignment, table.columns))
-    head = " & ".join(latex_text(column.shown) for column in table.columns) + r" \\"
-    lines = [" & ".join(map(_latex_cell, line, table.columns)) + r" \\" for line in cells(table)]
-    if len(table) < len(lines):  # references stand below a rule
-        lines.insert(len(table), r"\midrule")
-    caption = rf"\caption{{{latex_text(table.title if title is None else title)}.}}"
-    caption += rf"\label{{tab:{label}}}" if label else ""
-    needs = "longtable" if len(lines) > _LONG else "graphicx"
-    comments = [f"% {' '.join(command.split())}"] if command else []
-    comments.append(rf"% \usepackage{{booktabs,{needs}}}")
-    notes = [latex_text(_with_names_in_papers(" ".join(table.notes), table))] if table.notes else []
-    if len(lines) > _LONG:
-        body = [
-            r"{\scriptsize\setlength{\tabcolsep}{3pt}",
-            rf"\begin{{longtable}}{{{align}}}",
-            caption + r" \\",
-            r"\toprule",
-            head,
-            r"\midrule",
-            r"\endfirsthead",
-            r"\toprule",
-            head,
-            r"\midrule",
-            r"\endhead",
-            r"\bottomrule",
-            r"\endfoot",
-            *lines,
-            r"\end{longtable}",
-            *notes,
-            "}",
-        ]
-        return "\n".join([*comments, *body]) + "\n"
-    body = [
-        r"\begin{table}[htbp]",
-        r"\centering",
-        caption,
-        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{align}}}",
-        r"\toprule",
-        head,
-        r"\midrule",
-        *lines,
-        r"\bottomrule",
-        r"\end{tabular}}",
-        *(rf"\par\smallskip{{\footnotesize {text}\par}}" for text in notes),
-        r"\end{table}",
-    ]
-    return "\n".join([*comments, *body]) + "\n"
-
-
-def _alignment(column: Column) -> str:
-    return "r" if column.numeric else "l"
-
-
-def _with_names_in_papers(text: str, table: Table) -> str:
-    """Replace the algorithms of a table in a text by the names that its cells have in LaTeX."""
-    for name in sorted(set(table.frame.get("algorithm", ())), key=len, reverse=True):
-        text = re.sub(
-            rf"(?<![\w+-]){re.escape(name)}(?![\w+-])",
-            name_in_papers(name).replace("\\", r"\\"),
-            text,
-        )
-    return text
-
-
-def latex_text(text: str) -> str:
-    """Escape every character that LaTeX reads as a command; letters beyond Latin-1 become ``?``."""
-    out = "".join(_SPECIAL.get(letter, letter) for letter in text)
-    return re.sub(r"[^\x00-\xff]", "?", out)
-
-
-def _latex_cell(cell: Cell, column: Column) -> str:
-    text = show(cell, column.unit)
-    text = latex_text(name_in_papers(text) if column.name == "algorithm" else text)
-    if column.numeric:
-        text = re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
-    if text == "-":
-        text = "--"
-    if is_negative(cell, column.unit):
-        text = rf"\underline{{{text}}}"
-    if cell.best:
-        return rf"\textbf{{{text}}}"
-    # after a line's end, [ would open an option
-    return "{[}" + text[1:] if text.startswith("[") else text
-
-
-def _stem(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
 
 
 def render_html(document: Document) -> str:

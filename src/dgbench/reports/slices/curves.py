@@ -89,7 +89,7 @@ class CurvesReport(Report):
         )
 
     def _figure(self, setting: str, means: pd.DataFrame, quantity: str) -> Figure | None:
-        """Draw a panel for each role but ``train``; None where no row has the quantity."""
+        """Draw a panel for each role but ``train``; return None if no row has the quantity."""
         means = means[means[quantity].notna()]
         roles = [role for role in _PANELS if (means["role"] == role).any()]
         if not roles:
@@ -184,8 +184,9 @@ def run_labels(collection: Collection, split_by: str | None = None) -> list[dict
 
 
 def _roles(collection: Collection) -> NDArray[np.str_]:
-    """Find the role of every row; empty for test images of training environments and other images
-    of held-out ones.
+    """Find the role of every row.
+
+    It is empty for test images of training environments and other images of held-out ones.
     """
     rows = collection.rows
     tests = [tested(run.identity) for run in collection.runs]
@@ -293,8 +294,9 @@ def _draw(axes: Any, means: pd.DataFrame, quantity: str, colors: Mapping[str, st
 
 
 def _label_ends(axes: Any, means: pd.DataFrame, quantity: str, colors: Mapping[str, str]) -> None:
-    """Write the names of algorithms in color at the right ends of their lines; the limits of the
-    axes are set.
+    """Write the names of algorithms in color at the right ends of their lines.
+
+    The limits of the axes must have been set.
     """
     ends = means[means["algorithm"].isin(list(colors))].groupby("algorithm").last()
     places = zip(ends["step"], ends[quantity], strict=True)

@@ -65,7 +65,7 @@ class Points:
     names: tuple[str, ...]
     inside: np.ndarray[Any, Any]  #: (A,) accuracies in distribution
     outside: np.ndarray[Any, Any]  #: (A,)
-    line: Line | None  #: None where there are too few algorithms
+    line: Line | None  #: None if there are too few algorithms
     is_outlier: np.ndarray[Any, Any]  #: (A,)
     reason: str = ""  #: why there is no line
 
@@ -326,7 +326,8 @@ def scatter(parts: Sequence[Points], axes: Axes, name: str, title: str) -> Figur
     columns = min(2, len(parts))
     rows = -(-len(parts) // columns)
     width = 6.0 if columns == 1 else 8.0
-    with canvas(name, width, 4.2 * rows if columns == 1 else 3.4 * rows) as drawn:
+    height = 4.2 * rows if columns == 1 else 3.4 * rows
+    with canvas(name, width, height) as drawn:
         panels = drawn.subplots(rows, columns, squeeze=False).ravel()
         for panel, points in zip(panels, parts, strict=False):
             _draw(panel, points, axes)
@@ -527,7 +528,7 @@ def _folded(figure: Figure) -> Figure:
 
 
 def _answer(points: Points, selecting: Table) -> list[str]:
-    """Say how well accuracy in distribution orders the algorithms, and what it costs to use it."""
+    """Describe how well accuracy in distribution orders algorithms, and what it costs to use it."""
     sentences = []
     count = len(points.names)
     drop = float((points.inside - points.outside).mean())

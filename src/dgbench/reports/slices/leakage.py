@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -289,7 +290,7 @@ def leakages(
     results = []
     problems = []
     for _, models in sorted(settings.items()):
-        together = [runs[index] for indices in models.values() for index in indices]
+        together = [runs[index] for index in chain.from_iterable(models.values())]
         identity = {key: together[0].identity[key] for key in names}
         one_code(together, identity)
         lines: list[dict[str, Any]] = []

@@ -59,6 +59,7 @@ from dgbench.reports.tables import Column, Table, entry, interval_entry, percent
 from dgbench.reports.words import WORDS, glossary
 from dgbench.validation import Count1, Number, Refusal
 
+_TITLE = "How many seeds a study needs"
 #: seeds of the figure
 _DRAWN = (3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50)
 Seeds = Annotated[list[Annotated[int, Field(ge=2, lt=10_000)]], Field(min_length=1)]
@@ -66,8 +67,9 @@ Points = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1)]
 
 
 def published_pilots(theirs: Published) -> list[Pilot]:
-    """Estimate a pilot from each column of a published table; algorithms count as independent: no
-    seed is known.
+    """Estimate a pilot from each column of a published table.
+
+    Algorithms count as independent: no seed is known.
     """
     pilots = []
     for column in theirs.columns if theirs.bar else ():
@@ -121,19 +123,8 @@ class PowerReport(ReportOfMeasures):
     def __call__(
         self, collection: Collection | None, selection: Selection, split_by: str | None = None
     ) -> Document:
-        title = "How many seeds a study needs"
         if collection is None or collection.published:
-            papers = collection.published if collection else [published(str(self.published))]
-            if collection and not papers[0].seeds:
-                raise RecordError(
-                    f"how many seeds are behind {papers[0].source} is not known; add import.seeds=N"
-                )
-            papers[0].accuracies()
-            problems = collection.problems if collection else []
-            sections = [self._published_section(paper) for paper in papers]
-            words = glossary("power")
-            lead = [papers[0].source]
-            return Document(title, "", sections, problem_table(problems), lead=lead, words=words)
+            return self._of_published(collection)
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by, self.choice)
         groups = [
@@ -145,21 +136,40 @@ class PowerReport(ReportOfMeasures):
             for setting, group in tracked(pilots, "planning seeds", len(pilots), "settings")
         ]
         problems = [*collection.problems, *evaluation.problems]
+        plural = "s" * (len(sections) != 1)
+        summary = f"{len(collection.runs)} runs in {len(sections)} setting{plural}"
         return Document(
-            title,
+            _TITLE,
             selection_text(selection, collection),
             sections,
             problem_table(problems),
             warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),
-            leads(
-                (
-                    f"{len(collection.runs)} runs in {len(sections)} "
-                    f"setting{'s' * (len(sections) != 1)}"
-                ),
-                problems,
-            ),
+            leads(summary, problems),
             glossary("power"),
         )
+
+    def _of_published(self, collection: Collection | None) -> Document:
+        """Plan from tables of means with error bars: those that were read, or the paper's.
+
+        Raises:
+            RecordError: the number of seeds behind the first table is not known.
+            ConfigError: it is no table of accuracies.
+        """
+        if collection:
+            papers = collection.published
+            problems = collection.problems
+            if not papers[0].seeds:
+                raise RecordError(
+                    f"how many seeds are behind {papers[0].source} is not known; add import.seeds=N"
+                )
+        else:
+            papers = [published(str(self.published))]
+            problems = []
+        papers[0].accuracies()
+        sections = [self._published_section(paper) for paper in papers]
+        source = papers[0].source
+        words = glossary("power")
+        return Document(_TITLE, "", sections, problem_table(problems), lead=[source], words=words)
 
     def _published_section(self, theirs: Published) -> Section:
         pilots = published_pilots(theirs)
@@ -332,8 +342,9 @@ class PowerReport(ReportOfMeasures):
         for run in group.runs:
             runs[run.label].append(run)
         have = {name: repetitions(runs[name]) for name in names}
-        highest = max(number for numbers in have.values() for number in numbers)
-        targets = set().union(*have.values(), range(highest + 1, highest + 1 + self.batch))
+        anywhere = set().union(*have.values())
+        highest = max(anywhere)
+        targets = anywhere.union(range(highest + 1, highest + 1 + self.batch))
         if str(runs[names[0]][0].identity["code"]).startswith(IMPORTED):
             lacking = (
                 f"{name} {', '.join(map(str, sorted(targets - have[name])))}" for name in names

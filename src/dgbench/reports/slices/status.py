@@ -77,8 +77,9 @@ class RunState:
     beat: Beat | None = None
 
     def command(self) -> str | None:
-        """Read the command that was typed when the run was last started; None where that is
-        unknown.
+        """Read the command that was typed when the run was last started.
+
+        Returns None if that is unknown.
         """
         try:
             session = read_json(self.folder / IDENTITY_FILE)["sessions"][-1]
@@ -119,9 +120,10 @@ def run_states(
         for folder in tracked(folders, "looking at runs", len(folders), "runs")
     ]
     begun = {os.path.realpath(state.folder) for state in states}
-    waiting = {
-        os.path.realpath(folder): folder for root in roots for folder in _planned(root, problems)
-    }
+    waiting = {}
+    for root in roots:
+        for run in _planned(root, problems):
+            waiting[os.path.realpath(run)] = run
     states += [RunState(folder, "waiting") for real, folder in waiting.items() if real not in begun]
     return sorted(states, key=lambda state: str(state.folder)), problems
 
@@ -269,11 +271,10 @@ def _planned(root: Path, problems: list[Problem]) -> list[Path]:
 
 def _below(root: Path, name: str) -> list[Path]:
     """Find the files of a name in a folder and down to two levels below it."""
-    return [
-        file
-        for pattern in (name, f"*/{name}", f"*/*/{name}")
-        for file in sorted(root.glob(pattern))
-    ]
+    files: list[Path] = []
+    for pattern in (name, f"*/{name}", f"*/*/{name}"):
+        files += sorted(root.glob(pattern))
+    return files
 
 
 class StatusReport(Report):

@@ -68,7 +68,7 @@ Shifts = Mapping[tuple[str, frozenset[str], frozenset[str]], tuple[float, float]
 def errors_everywhere(
     identity: Identity, errors: Mapping[str, float], environments: frozenset[str]
 ) -> Mapping[str, float]:
-    """Compute the errors of one model in all environments; none where they are not known.
+    """Compute the errors of one model in all environments; return {} if they are not known.
 
     Exact errors of a model that predicts each image by itself are a straight line in the number
     that names an environment, so a few of them give all (``docs/concepts/evaluation.md``).

@@ -153,7 +153,7 @@ def _mean(name: str, values: Sequence[float]) -> dict[str, Any]:
 
 
 def _answer(transfer: Table, algorithm: str) -> str:
-    """Say from which source errors elsewhere are lowest and highest, in these means."""
+    """Name the sources from which errors elsewhere are lowest and highest, in these means."""
     frame = transfer.frame
     means = dict(zip(frame["source"].tolist(), frame[OTHERS].tolist(), strict=True))
     if len(means) < 2:

@@ -33,7 +33,7 @@ from dgbench.reports.over_seeds import by_seed, comparable
 from dgbench.reports.ranking.contests import ALPHA
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import Selected, select_runs
+from dgbench.reports.reading.selected import NamedRuns, Selected, name_runs, select_runs
 from dgbench.reports.render.drawing import COLORS, canvas, end_labels, finish, grid
 from dgbench.reports.tables import Column, Table, entry, percent, table
 from dgbench.reports.words import WORDS
@@ -77,12 +77,15 @@ def selections_of(collection: Collection) -> list[Selection]:
     return possible or [Last()]
 
 
-def judge(
-    collection: Collection, selection: Selection, split_by: str | None, choice: MeasureChoice
-) -> Judged:
-    """Select the runs, and evaluate them."""
-    selected = select_runs(collection, selection, split_by)
-    return Judged(selection, selected, evaluate(selected, split_by, choice))
+def judge(collection: Collection, split_by: str | None, choice: MeasureChoice) -> Iterator[Judged]:
+    """Evaluate the runs under each selection that the rows allow."""
+    names: dict[bool, NamedRuns] = {}
+    for selection in selections_of(collection):
+        searches = selection.chooses_draws
+        if searches not in names:
+            names[searches] = name_runs(collection, searches=searches, split_by=split_by)
+        selected = select_runs(collection, selection, split_by, names[searches])
+        yield Judged(selection, selected, evaluate(selected, split_by, choice))
 
 
 def _over_datasets(tables: Sequence[pd.DataFrame]) -> tuple[list[str], np.ndarray[Any, Any]] | None:
@@ -400,7 +403,7 @@ def section_of(
     collection: Collection, split_by: str | None, choice: MeasureChoice, subsets: Sequence[int]
 ) -> tuple[Section, list[Problem]]:
     """Build the section of all claims of a collection, and list what is missing."""
-    judged = [judge(collection, one, split_by, choice) for one in selections_of(collection)]
+    judged = list(judge(collection, split_by, choice))
     orders = order_table(judged, choice)
     draws = draw_table(judged, subsets, split_by)
     order_pairs = pair_table(judged, AVERAGE)
@@ -408,13 +411,13 @@ def section_of(
     figure = draw_figure(draws)
     figures = [figure] if figure else []
     answer = _answer(orders, order_pairs, draws)
-    problems = [problem for one in judged[:1] for problem in one.evaluation.problems]
+    problems = list(judged[0].evaluation.problems) if judged else []
     section = Section("trials", "Claims of these runs", tables, figures, answer=answer)
     return section, problems
 
 
 def _answer(orders: Table, order_pairs: Table, draws: Table) -> list[str]:
-    """Say how many orders are decided, how many trials the others need, and what draws gain."""
+    """Count how many orders are decided, how many trials the others need, and what draws gain."""
     frame = orders.frame[orders.frame["dataset"] != ALL]
     total, alone, together = (
         int(np.nansum(frame[name].to_numpy(dtype=float))) for name in ("pairs", "alone", "together")

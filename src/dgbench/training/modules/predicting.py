@@ -169,6 +169,8 @@ class PredictingModule(nn.Module, ABC):
         self.algorithm = algorithm
         #: whether validation steps also return ``logits``; not part of a state
         self.gives_logits = False
+        #: whether errors are counted by class too
+        self.counts_classes = False
         #: the training images of each run, for algorithms with surveys; not part of a state
         self.training_images: TrainingImagesOf | None = None
         self._pictures = Pictures()
@@ -211,17 +213,22 @@ class PredictingModule(nn.Module, ABC):
 
         Returns:
             ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross
-            entropy; if ``gives_logits`` is set, ``logits`` (R, n, K).
+            entropy; if ``counts_classes`` is set, ``class_seen`` (K,) and ``class_wrong`` (R, K);
+            if ``gives_logits`` is set, ``logits`` (R, n, K).
         """
         n = len(images.y)
         logits = self.predict_logits(images.x, images.name, images.index, pictures=images.pictures)
-        wrong = (logits.argmax(2) != images.y).sum(1)
+        mistaken = logits.argmax(2) != images.y
         losses = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")
         counts = {
             "seen": torch.tensor(n),
-            "wrong": wrong,
+            "wrong": mistaken.sum(1),
             "loss": losses.view(self.size, n).double().sum(1),
         }
+        if self.counts_classes:
+            of_class = F.one_hot(images.y, logits.shape[2]).double()
+            counts["class_seen"] = of_class.sum(0)
+            counts["class_wrong"] = mistaken.double() @ of_class
         return {**counts, "logits": logits} if self.gives_logits else counts
 
     def predict_logits(

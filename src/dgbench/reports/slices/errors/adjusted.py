@@ -38,9 +38,10 @@ def adjusted_averages(
         if column not in images:
             continue
         accuracy = _accuracies(images, column, classes)
-        trained = {
-            (value, label): n for value, labels in by_value.items() for label, n in labels.items()
-        }
+        trained = {}
+        for value, labels in by_value.items():
+            for label, n in labels.items():
+                trained[value, label] = n
         untested = [group for group in trained if group not in accuracy]
         if not untested:
             total = sum(trained.values())

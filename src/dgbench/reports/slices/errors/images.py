@@ -58,7 +58,7 @@ class EnvImages:
     #: where errors are exact an image stands there once for each painted feature, with the
     #: probability of that feature), and ``attribute.*``
     frame: pd.DataFrame
-    #: (n, K) probabilities of all classes; None where only the most probable ones are kept
+    #: (n, K) probabilities of all classes, or None if only the most probable ones are kept
     scores: NDArray[np.float64] | None
 
 
@@ -237,8 +237,9 @@ class Counts:
     def add_run(
         self, tested: Sequence[EnvImages], repetition: str, training: TrainingGroups
     ) -> None:
-        """Count the images of a run in all environments that it is tested in; ``training`` as of
-        its record.
+        """Count the images of a run in all environments that it is tested in.
+
+        ``training`` is what its record says.
         """
         for images in tested:
             self.add(images, repetition)

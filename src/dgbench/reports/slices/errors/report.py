@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -190,7 +191,7 @@ def _section(
         one, other = pair
         figures.append(_contrast_sheet(title, one, other, read))
         figures.append(_contrast_sheet(title, other, one, read))
-    facts = _facts([run for group in runs.values() for run in group])
+    facts = _facts(list(chain.from_iterable(runs.values())))
     reasons = sorted({figure for figure in figures if isinstance(figure, str) and figure})
     if reasons:
         facts.append(("no images are shown", "; ".join(reasons)))
@@ -472,7 +473,7 @@ def overall_table(counts: ByAlgorithm) -> Table:
     without_auroc = [line["auroc.reason"] for line in lines if "auroc.reason" in line]
     if without_auroc:
         notes.append(f"AUROC is left out: {without_auroc[0]}.")
-    notes += dict.fromkeys(reason for counted in counts.values() for reason in counted.reasons)
+    notes += dict.fromkeys(chain.from_iterable(counted.reasons for counted in counts.values()))
     notes.append(
         "Whether two algorithms can be told apart is said by report=measures and "
         "report=leaderboard."
@@ -517,16 +518,12 @@ def _adjusted_columns(attributes: Sequence[str]) -> list[Column]:
 
 def environment_table(counts: ByAlgorithm) -> Table:
     """List the measures of every algorithm in each environment."""
-    lines = [
-        {
-            "algorithm": algorithm,
-            "env": env,
-            **_over_seeds(measures, ("accuracy", "macro_f1", "auroc", "ece", "excess")),
-            "images": measures["images"].mean(),
-        }
-        for algorithm, counted in counts.items()
-        for env, measures in counted.measures("env").groupby("env", sort=False)
-    ]
+    names = ("accuracy", "macro_f1", "auroc", "ece", "excess")
+    lines = []
+    for algorithm, counted in counts.items():
+        for env, measures in counted.measures("env").groupby("env", sort=False):
+            line = {"algorithm": algorithm, "env": env, **_over_seeds(measures, names)}
+            lines.append({**line, "images": measures["images"].mean()})
     without_help = [replace(column, help="") for column in _MEASURES]
     columns = [_ALGORITHM, _ENVIRONMENT, Column("accuracy", unit="percent"), *without_help, _IMAGES]
     return table(lines, "environments", "Errors by environment", columns)
@@ -535,7 +532,8 @@ def environment_table(counts: ByAlgorithm) -> Table:
 def class_table(counts: ByAlgorithm) -> Table:
     """List the accuracy of each class in each environment."""
     lines = []
-    envs = list(dict.fromkeys(env for counted in counts.values() for env in counted.environments))
+    every = chain.from_iterable(counted.environments for counted in counts.values())
+    envs = list(dict.fromkeys(every))
     for algorithm, counted in counts.items():
         groups = {
             (group["label"], group["env"]): group
@@ -628,8 +626,9 @@ def pair_table(counts: ByAlgorithm) -> Table:
 
 
 def confusion_table(algorithm: str, counts: Counts) -> Table | None:
-    """Count images by true class (lines) and predicted class, with percent of the line; None for
-    very many classes.
+    """Count images by true class (lines) and predicted class, with percent of the line.
+
+    Returns None if there are very many classes.
     """
     if len(counts.classes) > MOST_CLASSES:
         return None
@@ -637,7 +636,8 @@ def confusion_table(algorithm: str, counts: Counts) -> Table | None:
     for name, row in zip(counts.classes, counts.matrix(), strict=True):
         line: dict[str, Any] = {"class": name}
         for predicted, n in zip(counts.classes, row.tolist(), strict=True):
-            line |= entry(f"as {predicted}", n, flag=f"{percent(n / row.sum(), 0)}%" if n else "")
+            share = f"{percent(n / row.sum(), 0)}%" if n else ""
+            line |= entry(f"as {predicted}", n, flag=share)
         lines.append({**line, "images": float(row.sum())})
     columns = [
         _CLASS,
@@ -661,16 +661,17 @@ def confusion_table(algorithm: str, counts: Counts) -> Table | None:
 
 
 def _over_seeds(measures: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:
-    """Compute mean and sample standard deviation of each column; or say why not, where a value is
-    not defined.
+    """Compute mean and sample standard deviation of each column.
+
+    A column with a value that is not defined has the reason instead.
     """
     cells: dict[str, Any] = {}
     for name in names:
         values = measures[name]
         if values.isna().any():
-            cells |= entry(
-                name, reason=_NO_AUROC if name == "auroc" else "the images are of one class"
-            )
+            reason = _NO_AUROC if name == "auroc" else "the images are of one class"
+            cells |= entry(name, reason=reason)
         else:
-            cells |= entry(name, values.mean(), std=values.std() if len(values) > 1 else None)
+            deviation = values.std() if len(values) > 1 else None
+            cells |= entry(name, values.mean(), std=deviation)
     return cells

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from tests.tools.conftest import fill_in, write_study
-from tools.results import pack, write_index
+from tools.archive.listing import write_index
+from tools.archive.packing import pack
 
 
 def add(archive: Any, tmp_path: Path, name: str, **study: Any) -> str:
@@ -61,6 +62,9 @@ def test_croissant_says_what_the_files_hold(archive: Any) -> None:
     assert fields["measures/worst_gap"] == "sc:Float"
 
 
+@pytest.mark.filterwarnings(
+    "ignore:ConjunctiveGraph is deprecated:DeprecationWarning"
+)  # mlcroissant
 def test_croissant_is_what_its_library_reads(archive: Any) -> None:
     croissant = pytest.importorskip("mlcroissant")
     dataset = croissant.Dataset(jsonld=archive.entry / "croissant.json")

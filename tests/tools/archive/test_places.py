@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from dgbench.reports.frames import measures, results
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.results import measures, results
 from tests.tools.conftest import fill_in, write_study
+from tools.archive.packing import pack
 
 
 def test_a_frozen_entry_is_read_where_it_is_named(archive: Any, tmp_path: Any) -> None:
-    from tools.results import pack
-
     folder, _ = pack(
         "other", [write_study(tmp_path / "more", ("vrex",), "0.1.0+2")], archive.results
     )

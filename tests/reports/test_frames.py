@@ -17,10 +17,10 @@ from dgbench.cli.outcome import print_sweep_end
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.measures import choose
 from dgbench.reports.evaluation import evaluate
+from dgbench.reports.frames import EVALUATION, measures, results
 from dgbench.reports.measuring.tables import seed_table
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.results import EVALUATION, measures, results
 
 MEASURES = [measure.name for measure in choose().of_runs]
 ARCHIVE = (

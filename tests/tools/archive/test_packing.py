@@ -13,7 +13,9 @@ import yaml
 from dgbench.errors import DgbenchError, RecordError
 from tests.conftest import TINY
 from tests.tools.conftest import fill_in, spec_of, write_run, write_study
-from tools.results import check_entry, pack, read_lines, write_lines
+from tools.archive.checking import check_entry
+from tools.archive.packed_runs import read_packed, write_packed
+from tools.archive.packing import pack
 
 
 def test_only_what_a_human_must_say_is_left_blank(study: Path, tmp_path: Path) -> None:
@@ -44,9 +46,9 @@ def test_runs_of_a_folder_of_images(command: Any, image_tree: Any, tmp_path: Pat
     folder, _ = pack("mine", [tmp_path / "outputs"], tmp_path / "results")
     fill_in(folder)
     assert [fault for fault in check_entry(folder) if "differ in" in fault] == []
-    lines = read_lines(folder / "rows.jsonl.xz")
+    lines = read_packed(folder / "rows.jsonl.xz")
     lines[0]["run"]["identity"]["variant"]["image_size"] = 16
-    write_lines(lines, folder / "rows.jsonl.xz")
+    write_packed(lines, folder / "rows.jsonl.xz")
     assert [fault for fault in check_entry(folder) if "differ in variant" in fault]
 
 
@@ -58,7 +60,7 @@ def test_what_runs_say_is_recorded(study: Path, tmp_path: Path) -> None:
         "runs": 20,
         "failed": [],
     }
-    (line, *_) = read_lines(folder / "rows.jsonl.xz")
+    (line, *_) = read_packed(folder / "rows.jsonl.xz")
     assert line["sessions"][0]["packages"] == {"torch": "2.15.0", "timm": None}
     assert (line["sessions"][0]["cpu"], line["sessions"][0]["cores"]) == ("a CPU", 2)
 
@@ -75,7 +77,7 @@ def test_no_host_user_or_folder_of_a_machine_is_packed(study: Path, tmp_path: Pa
 def test_two_sweeps_make_one_entry(tmp_path: Path) -> None:
     roots = [write_study(tmp_path / name, (name,)) for name in ("erm", "vrex")]
     folder, _ = pack("both", roots, tmp_path / "results")
-    lines = read_lines(folder / "rows.jsonl.xz")
+    lines = read_packed(folder / "rows.jsonl.xz")
     assert {line["run"]["identity"]["algorithm"] for line in lines} == {"erm", "vrex"}
 
 
@@ -106,7 +108,7 @@ def test_unfinished_runs_are_named_and_diverged_ones_kept(tmp_path: Path) -> Non
     (failed / "status").write_text("FAILED loss became nan at step 20\n")
     (running / "status").write_text("RUNNING\n")
     folder, left_out = pack("mine", [root], tmp_path / "results")
-    statuses = [line["run"]["status"] for line in read_lines(folder / "rows.jsonl.xz")]
+    statuses = [line["run"]["status"] for line in read_packed(folder / "rows.jsonl.xz")]
     assert sorted(statuses) == ["DONE", "FAILED"]
     assert any(str(running) in why for why in left_out)
     written = yaml.safe_load((folder / "entry.yaml").read_text())
@@ -149,7 +151,7 @@ def test_data_drawn_for_every_seed_share_a_table(tmp_path: Path) -> None:
     fill_in(folder)
     assert check_entry(folder) == []
     assert {
-        line["run"]["identity"]["data_seed"] for line in read_lines(folder / "rows.jsonl.xz")
+        line["run"]["identity"]["data_seed"] for line in read_packed(folder / "rows.jsonl.xz")
     } == {
         0,
         1,

@@ -1,6 +1,4 @@
-"""Finished runs as tidy data frames, ``dgbench.results`` and ``dgbench.measures``, and what is read
-from a frame.
-"""
+"""Finished runs as tidy data frames, ``dgbench.results`` and ``dgbench.measures``."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ EVALUATION = (
     "together",
     "code",
 )
-#: of the columns, those that frames may lack which are older than they are
+#: columns that a frame may lack which was made before they were added
 _LATER = ("n_classes", "majority_wrong")
 #: keys of an identity that a frame spells in columns of their own, ``variant.ratio``
 _IN_COLUMNS = ("variant", "hparams", "user_code", "unlearnable")
@@ -69,8 +67,8 @@ def results(
       :class:`dgbench.records.rows.RunIdentity`. Lists are tuples. A key that a run does not have,
       for instance a hyperparameter of another algorithm, is missing (NaN).
     - ``step``: optimizer updates done; ``env``; ``subset``: ``train``, ``val`` or ``test``;
-      ``env_held_out``: the run never trained on this environment; ``seen``: images; ``wrong``: of
-      them misclassified, an expected number where the evaluation is exact; ``error``: wrong / seen;
+      ``env_held_out``: the run never trained on this environment; ``seen``: images; ``wrong``:
+      misclassified images, an expected number if the evaluation is exact; ``error``: wrong / seen;
       ``loss``: mean cross entropy, nats; ``majority_wrong``: images that the most frequent class of
       the run's training images gets wrong, and ``together``: runs that trained in one stack, where
       they are recorded; ``code``: version of dgbench.
@@ -120,6 +118,8 @@ def measures(
     frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
 ) -> pd.DataFrame:
     """Compute the measures of every study: average, worst, gap, worst+gap and ideal, or others.
+
+    :func:`dgbench.reports.measures` gives the means over seeds.
 
     One line is one study: all folds of a dataset setting, an ``algorithm`` and a ``seed``. Its
     columns are the keys of the setting, ``algorithm`` (as tables name it), ``label`` (the same, its
@@ -171,8 +171,9 @@ def measures(
 
 
 def selected_of_frame(frame: pd.DataFrame) -> Selected:
-    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines; or of a table
-    of others' results.
+    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines.
+
+    A table of others' results has runs, too.
 
     Raises:
         ConfigError: it is a frame of runs that lacks a column.
@@ -230,7 +231,7 @@ def _check_errors(frame: pd.DataFrame) -> None:
     if impossible.any():
         row = int(impossible.argmax())
         raise ConfigError(
-            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row}; give counts "
+            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row + 1}; give counts "
             "with 0 <= wrong <= seen"
         )
     error = frame["error"].to_numpy(dtype="float64") if "error" in frame else wrong / seen
@@ -238,7 +239,7 @@ def _check_errors(frame: pd.DataFrame) -> None:
     if edited.any():
         row = int(edited.argmax())
         raise ConfigError(
-            f"frame has the error {error[row]:g} in line {row}, where wrong / seen is "
+            f"frame has the error {error[row]:g} in line {row + 1}, where wrong / seen is "
             f"{wrong[row] / seen[row]:g}; change wrong, from which errors are computed"
         )
 
@@ -283,8 +284,9 @@ def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
 
 
 def _place(column: str) -> int:
-    """Return the position of a column among the keys of an identity; one that it does not name
-    comes last.
+    """Return the position of a column among the keys of an identity.
+
+    A column that it does not name comes last.
     """
     key = {"folder": "run", "label": "algorithm"}.get(column, column.partition(".")[0])
     return IDENTITY_KEYS.index(key) if key in IDENTITY_KEYS else len(IDENTITY_KEYS)
