@@ -81,3 +81,16 @@ def test_one_algorithm_has_no_ranking(make: Any, tmp_path: Path) -> None:
     document = MeasuresReport()(collect([tmp_path]), Last())
     figures = [figure.name for section in document.sections for figure in section.figures]
     assert not any(name.startswith("standing") for name in figures)
+
+
+def test_a_terminal_of_80_letters_cuts_nothing_without_saying_so(small_study: Path) -> None:
+    """Tables lose their last columns, which are named; sentences are broken at spaces."""
+    document = MeasuresReport()(collect([small_study]), Last())
+    whole = plain_document(document)
+    narrow = plain_document(document, 80)
+    assert max(map(len, narrow.splitlines())) <= 80 < max(map(len, whole.splitlines()))
+    head = next(line for line in narrow.splitlines() if line.startswith("  algorithm"))
+    assert "worst+gap (%)" in head and "gap (%)" not in head.replace("worst+gap (%)", "")
+    flat = " ".join(narrow.split())
+    assert "No room here for gap (%)" in flat and "seeds: see report.html." in flat
+    assert " ".join(document.sections[0].answer[0].split()) in flat

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,8 @@ def report(cfg: DictConfig) -> None:
         names = [cfg.only] if isinstance(cfg.only, str) else cfg.only
         document = keep(document, names) if names else document
         paths = write(document, cfg.output)
-    print(plain_document(document))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print(plain_document(document, width))
     print("\nwritten:", *listed(paths), sep="\n")
     if make_document.wandb:
         reason = log_report(

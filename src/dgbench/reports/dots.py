@@ -96,7 +96,7 @@ def dot_figure(picture: Picture, dots: Sequence[Dot]) -> Figure:
         is_cut = draw_dots(main, dots, picture.axis.limits)
         caption = picture.caption + on_cut(is_cut) + draw_chance([main], [picture.axis.chance], 1.0)
         _write_beside(main, dots, places, picture.axis.places)
-        main.set_xlabel(picture.axis.title, fontsize=10)
+        main.set_xlabel(picture.axis.title, fontsize=9)
         if picture.parts is not None and has_parts:
             _draw_parts(panels[1], dots, places, picture.parts)
         return finish(drawn, picture.name, picture.title, caption)
@@ -235,7 +235,7 @@ def _draw_parts(axes: Any, dots: Sequence[Dot], places: Mapping[str, float], pan
     values = [part for dot in dots for part in dot.parts]
     if panel.chance is not None and min(values) <= panel.chance <= max(values):
         axes.axvline(panel.chance, **DASHED)
-    axes.set_xlabel(panel.title, fontsize=10)
+    axes.set_xlabel(panel.title, fontsize=9, loc="right")
     axes.tick_params(axis="y", length=0, labelleft=False)
     axes.spines["left"].set_visible(False)
     grid(axes, "x")

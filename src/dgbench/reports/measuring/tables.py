@@ -135,18 +135,17 @@ def measure_table(evaluation: Evaluation, warnings: Sequence[str] = ()) -> Table
 
 
 def _columns_shown(evaluation: Evaluation, ranking: Measure) -> list[Measure]:
-    """Order the measures of a table: the one that ranks first, then the same of mean errors, and
-    none that cannot be known.
+    """Order the measures of a table: the one that ranks, the ideal, the others, and those of mean
+    errors; none that cannot be known.
     """
-    measures = [measure for measure in evaluation.measures.shown if measure.name != ranking.name]
+    first = [measure for measure in evaluation.measures.shown if measure.name == ranking.name]
+    measures = [measure for measure in evaluation.measures.shown if measure not in first]
     if has_no_ideal(evaluation.studies):
         measures = [measure for measure in measures if measure.needs != "everywhere"]
-    choice = evaluation.measures
-    of_means = []
-    for measure in measures:
-        if measure.of == "means" and choice.of_a_run(measure).name == ranking.name:
-            of_means.append(measure)
-    return [ranking, *of_means, *(measure for measure in measures if measure not in of_means)]
+    truth = [measure for measure in measures if measure.name == IDEAL]
+    of_runs = [measure for measure in measures if measure.of == "runs" and measure not in truth]
+    of_means = [measure for measure in measures if measure.of == "means"]
+    return [*first, *truth, *of_runs, *of_means]
 
 
 def held_out_table(evaluation: Evaluation) -> Table:

@@ -8,8 +8,9 @@ LaTeX table is ready for ``\input``, with booktabs.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,9 +99,14 @@ def listed(paths: Sequence[Path]) -> list[str]:
     return [*(f"  {path}" for path in alone), *grouped]
 
 
-def plain_document(document: Document) -> str:
+def plain_document(document: Document, width: int | None = None) -> str:
     """Format a document for a terminal: warnings, answers, main tables, a line of every folded
     section, problems.
+
+    Args:
+        document: the report.
+        width: letters of a line, to which sentences are wrapped and tables narrowed; None leaves
+            them as they are. Problems stay one line each, so that commands can be copied.
     """
     parts = [*document.warnings]
     left_out = 0
@@ -112,52 +118,99 @@ def plain_document(document: Document) -> str:
             first_sentence = " ".join(section.answer).partition(". ")[0].rstrip(".")
             folded.append(f"  {section.title}: {first_sentence}.")
             continue
-        parts += [f"\n== {section.title} ==", *section.answer]
+        parts += [f"\n== {section.title} ==", *(wrapped(text, width) for text in section.answer)]
         table = main_table(section)
         if table is not None:
-            parts.append("\n" + plain_table(table, title_of(table, document)))
+            parts.append("\n" + plain_table(table, title_of(table, document), width))
             titles |= {column.title or column.name for column in table.columns}
             left_out -= 1
     if folded:
         parts += ["\n== Setting by setting ==", *folded]
-    words = [f"  {term}: {text}" for term, text in document.words.items() if term in titles]
-    if words:
-        parts += ["\nWords", *words]
+    parts += _plain_words(document, titles, width)
     if left_out:
         parts.append(f"\n{left_out} more tables and figures stand in the report.")
-    parts += ["", *document.lead]
-    problems = cells(document.problems)
-    if problems:
-        parts.append(f"\n{document.problems.title}")
-        for line in problems[:_MOST_PROBLEMS]:
-            texts = [show(cell, "text") for cell in line]
-            parts.append("  " + "  ".join(texts))
-        if len(problems) > _MOST_PROBLEMS:
-            parts.append(f"  and {len(problems) - _MOST_PROBLEMS} more, in the report")
-    return "\n".join(parts)
+    return "\n".join([*parts, "", *document.lead, *_plain_problems(document.problems)])
 
 
-def plain_table(table: Table, title: str | None = None) -> str:
+def _plain_words(document: Document, titles: Collection[str], width: int | None) -> list[str]:
+    """Explain the columns that are printed, as far as they are terms of the document."""
+    lines = []
+    for term, sentence in document.words.items():
+        if term in titles:
+            lines.append(wrapped(f"  {term}: {sentence}", width))
+    return ["\nWords", *lines] if lines else []
+
+
+def _plain_problems(problems: Table) -> list[str]:
+    """List the first problems, one line each."""
+    lines = cells(problems)
+    if not lines:
+        return []
+    parts = [f"\n{problems.title}"]
+    for line in lines[:_MOST_PROBLEMS]:
+        texts = [show(cell, "text") for cell in line]
+        parts.append("  " + "  ".join(texts))
+    if len(lines) > _MOST_PROBLEMS:
+        parts.append(f"  and {len(lines) - _MOST_PROBLEMS} more, in the report")
+    return parts
+
+
+def wrapped(text: str, width: int | None) -> str:
+    """Break a sentence at spaces, indented as it begins; as it is where there is no width."""
+    if width is None or len(text) <= width:
+        return text
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.fill(
+        text.lstrip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def plain_table(table: Table, title: str | None = None, width: int | None = None) -> str:
     """Format a table for a terminal: title, aligned columns, notes.
 
     Values in bold elsewhere carry a ``*``.
+
+    Args:
+        table: to be printed.
+        title: instead of its own.
+        width: letters of a line; the last columns that do not fit are named instead.
     """
     lines = [[column.shown for column in table.columns]]
     for line in cells(table):
         pairs = zip(line, table.columns, strict=True)
         lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in pairs])
-    text = [table.title if title is None else title]
+    text = [wrapped(table.title if title is None else title, width)]
+    numeric = [column.numeric for column in table.columns]
+    fitting = _fitting(lines, width)
     if len(table):
-        text += _with_rule(
-            aligned(lines, [column.numeric for column in table.columns]), len(table) + 1
-        )
+        shown = aligned([line[:fitting] for line in lines], numeric[:fitting])
+        text += _with_rule(shown, len(table) + 1)
+    if fitting < len(numeric):
+        names = ", ".join(lines[0][fitting:])
+        text.append(wrapped(f"  No room here for {names}: see report.html.", width))
     notes = [
-        f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:")
+        wrapped(f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:"), width)
         for note in table.open_notes
     ]
     if table.folded_notes:
         notes.append("  How sure is this? See report.html.")
     return "\n".join(text + notes)
+
+
+def _fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
+    """Count the columns that fit a line, the first one in any case."""
+    widths = [2 + max(map(len, column)) for column in zip(*lines, strict=True)]
+    if width is None:
+        return len(widths)
+    count = 1
+    while count < len(widths) and sum(widths[: count + 1]) <= width:
+        count += 1
+    return count
 
 
 def _with_rule(lines: list[str], results: int) -> list[str]:
