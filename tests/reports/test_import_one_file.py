@@ -110,7 +110,7 @@ def test_a_damaged_line_costs_itself_alone(place: int, tmp_path: Path) -> None:
 
 
 def test_a_first_record_that_cannot_be_used_costs_itself_alone(tmp_path: Path) -> None:
-    """The others say whose they are no more: their args were cut off."""
+    """What the lines repeat is not parsed again, and is not lost with the first one."""
     lines = two_runs()
     lines[3] = lines[3].replace('"step": 0', '"step": -1')
     file = tmp_path / "all.jsonl"
@@ -189,7 +189,7 @@ def test_a_run_is_given_before_the_next_one_is_read() -> None:
             taken.append(line)
             yield line.encode()
 
-    start, lines = next(lines_of_runs(handle()))
+    start, lines, _ = next(lines_of_runs(handle()))
     assert (start, len(lines), len(taken)) == (1, 3, 4)
 
 

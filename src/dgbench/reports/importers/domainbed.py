@@ -38,7 +38,13 @@ import numpy as np
 from dgbench.errors import RecordError
 from dgbench.records.files import open_regular
 from dgbench.reports.importers import IMPORTED, swad
-from dgbench.reports.importers.domainbed_records import lines_of_runs, record_in, records_of
+from dgbench.reports.importers.domainbed_records import (
+    NOTHING,
+    Repeated,
+    lines_of_runs,
+    record_in,
+    records_of,
+)
 from dgbench.reports.importers.logs import (
     RESULTS,
     LoggedRun,
@@ -134,9 +140,10 @@ def _read_file(file: Path, setting: SweepDescription, problems: list[Problem]) -
     label = printable(str(file))
     try:
         with open_regular(file) as handle:
-            for start, lines in lines_of_runs(handle):
+            for start, lines, repeated in lines_of_runs(handle):
+                place = f"{file}:{start}"
                 try:
-                    logged = _read_run(f"{file}:{start}", lines, problems, setting, start)
+                    logged = _read_run(place, lines, problems, setting, start, repeated)
                 except RecordError as error:
                     problems.append(Problem("run left out", f"{label}:{start}", str(error)))
                     continue
@@ -185,6 +192,7 @@ def _read_run(
     problems: list[Problem],
     setting: SweepDescription,
     start: int | None = None,
+    repeated: Repeated = NOTHING,
 ) -> LoggedRun | None:
     """Read a run of DomainBed; None where it holds no record.
 
@@ -196,12 +204,13 @@ def _read_run(
         problems: receives what is left out.
         setting: what the records do not say.
         start: number of the first line in a file of many runs; None of a folder of one.
+        repeated: what the lines repeat, of :func:`.domainbed_records.lines_of_runs`.
 
     Raises:
         RecordError: the folder is no run.
     """
     file = Path(folder, RESULTS) if start is None else Path(folder.rpartition(":")[0])
-    records, faults = records_of(lines, start)
+    records, faults = records_of(lines, start or 1, repeated)
     problems += [fault.in_file(file) for fault in bounded(faults)]
     if records is None:
         problems.append(

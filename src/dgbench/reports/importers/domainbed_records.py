@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,6 @@ _SECOND = "fd_"  # before the keys of the second training of train_autolr.py
 _SECOND_ACCURACY = f"{_SECOND}env0_in_acc"
 _FIRST_ACCURACY = b'"env0_in_acc"'
 _HPARAMS = b'"hparams": {'
-_OF_RUN = ("args", "hparams")  # keys of a record that are the same in all of a run
 _INDICES = list_of(whole(0, 1000))
 _RECORD_CHECKS: dict[str, Check] = {"hparams": optional(plain_mapping), "args": plain_mapping}
 _ARGS_CHECKS: dict[str, Check] = {
@@ -63,12 +62,22 @@ class Records:
     repeated: int = 0  #: records of a step that a later one replaced
 
 
-def lines_of_runs(handle: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Iterate over the runs of a file: the number of the first line, and the lines.
+class Repeated(NamedTuple):
+    """What the lines of a run repeat, empty where they do not."""
 
-    DomainBed sorts the keys of a record, so that all of a run begin alike, with their ``args``:
-    these, and the ``hparams`` behind the accuracies, are left out of all lines but the first one.
-    Other lines are parsed; one that is damaged belongs to the run in which it stands.
+    head: bytes = b""  #: ``{"args": {...}, `` at the beginning
+    hparams: bytes = b""  #: ``"hparams": {...}, `` somewhere behind
+
+
+NOTHING = Repeated()
+
+
+def lines_of_runs(handle: Iterable[bytes]) -> Iterator[tuple[int, list[bytes], Repeated]]:
+    """Iterate over the runs of a file: the number of the first line, the lines, what they repeat.
+
+    DomainBed sorts the keys of a record, so that all of a run begin alike, with their ``args``, and
+    repeat the ``hparams`` behind the accuracies. Lines that do not begin so are parsed; one that is
+    damaged belongs to the run in which it stands.
     """
     start = 1
     lines: list[bytes] = []
@@ -77,22 +86,22 @@ def lines_of_runs(handle: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
     args: Any = None
     for number, line in enumerate(handle, start=1):
         if head and line.startswith(head):
-            rest = line[len(head) :]
-            lines.append(b"{" + (rest.replace(hparams, b"", 1) if hparams else rest))
+            lines.append(line)
             continue
         record = record_in(line) or {}
         if "args" in record and args is not None and not _continues(record, args):
-            yield start, lines
+            yield start, lines, Repeated(head, hparams)
             start = number
             lines = []
             args = None
+            head = b""
         lines.append(line)
         if args is None and "args" in record:
             args = record["args"]
             head = _head_of(line)
             hparams = _hparams_of(line[len(head) :]) if head else b""
     if lines:
-        yield start, lines
+        yield start, lines, Repeated(head, hparams)
 
 
 def record_in(line: bytes) -> dict[str, Any] | None:
@@ -133,13 +142,14 @@ def _hparams_of(rest: bytes) -> bytes:
 
 
 def records_of(
-    lines: Sequence[bytes], start: int | None = None
+    lines: Sequence[bytes], start: int = 1, repeated: Repeated = NOTHING
 ) -> tuple[Records | None, list[Fault]]:
     """Read the records of a run, and list what cannot be used.
 
     Args:
-        lines: of its log, or of :func:`lines_of_runs`.
-        start: number of the first line in a file of many runs; None of a log of its own.
+        lines: of the run.
+        start: number of the first line.
+        repeated: what the lines repeat, of :func:`lines_of_runs`, which need not be parsed again.
 
     Returns:
         The records, None where there is none; of two trainings one record. And the faults.
@@ -147,7 +157,7 @@ def records_of(
     Raises:
         RecordError: of two trainings the file holds the first alone.
     """
-    together = _parsed_together(lines)
+    together = _parsed_together(lines, repeated)
     if together is not None:
         return together, []
     records, faults = _parsed_apart(lines, start)
@@ -167,13 +177,13 @@ def records_of(
     ), faults
 
 
-def _parsed_together(lines: Sequence[bytes]) -> Records | None:
+def _parsed_together(lines: Sequence[bytes], repeated: Repeated) -> Records | None:
     """Parse the lines of a run at once; None unless all are whole, and alike, and of rising steps.
 
     Many times cheaper than line by line, and the same where there is a result.
     """
     try:
-        records = json.loads((b"[" + b",".join(lines) + b"]").decode())
+        records = json.loads((b"[" + b",".join(_shortened(lines, repeated)) + b"]").decode())
     except (ValueError, RecursionError):
         return None
     is_each = len(records) == len(lines) and set(map(type, records)) == {dict}
@@ -197,6 +207,20 @@ def _parsed_together(lines: Sequence[bytes]) -> Records | None:
     return Records(records[0], keys, np.array(steps, dtype=np.int32), accuracy)
 
 
+def _shortened(lines: Sequence[bytes], repeated: Repeated) -> Iterable[bytes]:
+    """Leave out what lines repeat, of all but the first one."""
+    head, hparams = repeated
+    if not head or not hparams:
+        return lines
+    shortened = [lines[0]]
+    for line in lines[1:]:
+        place = line.find(_HPARAMS, len(head))
+        if place >= 0 and line.startswith(head) and line.startswith(hparams, place):
+            line = b"{" + line[len(head) : place] + line[place + len(hparams) :]
+        shortened.append(line)
+    return shortened
+
+
 def _are_of_one_training(records: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether all records have the args of the first one or none, and no second training."""
     args = records[0].get("args")
@@ -207,9 +231,7 @@ def _are_of_one_training(records: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-def _parsed_apart(
-    lines: Sequence[bytes], start: int | None
-) -> tuple[list[dict[str, Any]], list[Fault]]:
+def _parsed_apart(lines: Sequence[bytes], start: int) -> tuple[list[dict[str, Any]], list[Fault]]:
     """Parse the records that can be used, and list what cannot; one record where there was a second
     training.
 
@@ -220,14 +242,9 @@ def _parsed_apart(
     second: dict[str, Any] = {}
     faults: list[Fault] = []
     keys: list[str] = []
-    shared: dict[str, Any] = {}
-    for number, line in enumerate(lines, start=start or 1):
+    for number, line in enumerate(lines, start=start):
         try:
             record = decoded(line)
-            if start is not None and not records:
-                # left out of the other lines, which the loss of the first one must not cost
-                shared = shared or {key: record[key] for key in _OF_RUN if key in record}
-                record = {**shared, **record}
             final = bool(records) and _SECOND_ACCURACY in record
             keys = keys if records else _accuracy_keys(record)
             expected = [_SECOND + key for key in keys[::2]] if final else keys
@@ -252,8 +269,9 @@ def _parsed_apart(
             faults.append(Fault("dropped accuracy", number, reason + addition))
     if second:
         accuracies = {key: second[_SECOND + key] for key in keys[::2]}
-        first = {key: records[0].get(key) for key in _OF_RUN}
-        records = [{**first, **records[-1], **accuracies, "step": second["step"]}]
+        records = [
+            {**records[-1], "args": records[0]["args"], **accuracies, "step": second["step"]}
+        ]
     elif records and records[0]["args"].get("auto_lr"):
         raise RecordError(
             f"{RESULTS} holds the first training of train_autolr.py alone; let the second one end"
