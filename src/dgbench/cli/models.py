@@ -112,8 +112,8 @@ EXAMPLES = (
         "what a training of DomainBed saved",
     ),
     (
-        "model=outputs/STUDY adaptation=tent 'adaptation.lr=[0.0001,0.001]'",
-        "runs that adapt to the images they are tested on, with each learning rate",
+        "model=outputs/STUDY adaptation=t3a 'adaptation.keep=[5,20,100]'",
+        "runs that adapt to the images they are tested on, with each number of supports",
     ),
     ("model=my_module:predict name=mine dataset=pacs dataset.root=PACS", "a function of yours"),
 )

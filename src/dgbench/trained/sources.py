@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -17,17 +16,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from annotated_types import Predicate
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from pydantic import AfterValidator, Field, InstanceOf, PrivateAttr, SkipValidation
+from pydantic import AfterValidator, Field, InstanceOf, SkipValidation
 
 from dgbench.data.description import Preprocessing
-from dgbench.data.environments import Environments
-from dgbench.data.understanding import lines_of_dataset
 from dgbench.errors import ConfigError
-from dgbench.networks.weights import ImageRecord
-from dgbench.plan.building import built, dataset_options, filled_dataset
-from dgbench.plan.code import refuse_code
-from dgbench.plan.settings import Name, TrainerSettings
+from dgbench.plan.settings import Name
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
 from dgbench.seeding import STREAM
@@ -42,6 +35,7 @@ from dgbench.trained.evaluation import (
 )
 from dgbench.trained.foreign import EXPORTED, PICKLE, TORCHSCRIPT, foreign
 from dgbench.trained.loading import load, load_one, run_folders
+from dgbench.trained.places import NAMES_DATASET, Places, device_name, protocol_words
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.trained.wise_ft import (
     ALPHAS,
@@ -52,7 +46,7 @@ from dgbench.trained.wise_ft import (
     moves_statistics,
     pairs,
 )
-from dgbench.training.run_folder import MODEL_FILE, ModelRecord
+from dgbench.training.run_folder import MODEL_FILE
 from dgbench.validation import (
     Checked,
     NonBlank,
@@ -65,8 +59,6 @@ from dgbench.validation import (
     shown,
 )
 
-# beginnings of a word that names another dataset than that of a run
-NAMES_DATASET = ("dataset=", "corruptions=", "+corruptions=")
 # ends of names of files that hold a run, or a part of one
 HOLDS_RUN = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")
 
@@ -143,7 +135,6 @@ class Evaluator(Checked):
     adaptations: list[dict[str, Any]]
     compose: SkipValidation[Callable[[Sequence[str]], dict[str, Any]]]
     tell: SkipValidation[Callable[[str], None]]
-    _datasets: dict[str, Environments] = PrivateAttr(default_factory=dict)
 
     def evaluate(self, model: Any) -> list[Path]:
         """Evaluate one model or several, and write their rows.
@@ -177,6 +168,11 @@ class Evaluator(Checked):
         for source in sources:
             folders += self._evaluate(source.name, source.load())
         return folders
+
+    @cached_property
+    def _places(self) -> Places:
+        """Where models are evaluated."""
+        return Places(self.compose, self.trust, self.tell)
 
     @cached_property
     def _chosen_adaptations(self) -> list[ChosenAdaptation | None]:
@@ -219,15 +215,15 @@ class Evaluator(Checked):
     def _evaluate(self, source: Any, loaded: Model) -> list[Path]:
         model = loaded if isinstance(loaded, Predictor) else None
         record = model.record if model else None
-        dataset, protocol, settings = self._where(record, self.overrides)
-        device = torch.device(_device(settings.device))
-        environments = self._environments(dataset, model, device)
+        dataset, protocol, settings = self._places.of(record, self.overrides)
+        device = torch.device(device_name(settings.device))
+        environments = self._places.environments(dataset, model, device)
         if model is None:
             model = loaded(environments.catalog.preprocessing)
         subject = self._subject(model, source)
         if record is not None and subject.trained_on(environments.info):
-            if not _protocol_words(self.overrides):
-                protocol = self._own_fold(record)
+            if not protocol_words(self.overrides):
+                protocol = self._places.own_fold(record)
             if self.classes:
                 raise ConfigError(
                     f"classes={shown(self.classes)} does not apply to a run on the "
@@ -357,13 +353,13 @@ class Evaluator(Checked):
         trainer_words = self._trainer_words()
         _, record = group[0]
         # the greedy rule alone looks at images
-        judging_keys = cache(lambda: self._where(record, self._words_at_home()))
+        judging_keys = cache(lambda: self._places.of(record, self._words_at_home()))
         trainer = self.compose(trainer_words)["trainer"]
-        device = torch.device(_device(trainer["device"]))
+        device = torch.device(device_name(trainer["device"]))
 
         def judge(member: LoadedModel) -> Accuracy:
             dataset, protocol, settings = judging_keys()
-            environments = self._environments(dataset, member, device)
+            environments = self._places.environments(dataset, member, device)
             return validation_accuracy(member, environments, protocol, settings)
 
         place = "fold {fold}, seed {seed}".format(**record.identity)
@@ -399,78 +395,12 @@ class Evaluator(Checked):
         That does not depend on the dataset that it is evaluated on.
         """
         model = load_one(folder, self.step or "last", self.trust)
-        dataset, protocol, settings = self._where(model.record, self._words_at_home())
-        device = torch.device(_device(settings.device))
-        environments = self._environments(dataset, model, device)
+        dataset, protocol, settings = self._places.of(model.record, self._words_at_home())
+        device = torch.device(device_name(settings.device))
+        environments = self._places.environments(dataset, model, device)
         fold, images = images_of_own_fold(model, environments, protocol)
         self.tell(f"{folder.name}: fitting its last layer anew ...")
         return reweighted(model.to(device), images, fold.training, self.groups, self.tell)
-
-    def _where(
-        self, record: ModelRecord | None, overrides: Sequence[str]
-    ) -> tuple[dict[str, Any], dict[str, Any], TrainerSettings]:
-        """Find the keys of the dataset and of the protocol, and the settings of the evaluation.
-
-        A run has its own, with the keys that were typed, unless another dataset was named.
-        """
-        chosen = any(word.startswith(NAMES_DATASET) for word in overrides)
-        if record is None or chosen:
-            if not chosen and not any(word.startswith("dataset.") for word in overrides):
-                raise ConfigError(
-                    "dataset= is missing; name one of conf/dataset, since only a run brings its own"
-                )
-            config = self.compose(overrides)
-            return config["dataset"], config["protocol"], TrainerSettings(**config["trainer"])
-        typed = _protocol_words(overrides)
-        if typed:
-            raise ConfigError(
-                f"{typed[0]} does not apply to a run, which keeps the fold that it was "
-                "trained for unless dataset= names another dataset; leave it out"
-            )
-        words = [word for word in overrides if not word.lstrip("+~").startswith("dataset.")]
-        local_config = self.compose(words)
-        if not self.trust:
-            place = f"{record.identity['run']}: its dataset"
-            refuse_code(record.dataset, place, "dataset", "corruptions")
-        content = _with_local_paths(record.dataset, local_config["paths"], overrides)
-        dataset = _with_typed(content, overrides)
-        trainer = local_config["trainer"]
-        changed = {key: trainer[key] for key in _typed(overrides, "trainer")}
-        keys = {**trainer, **record.trainer, "device": trainer["device"], **changed}
-        # a run of an earlier version had other keys
-        present = keys.keys() & TrainerSettings.model_fields.keys()
-        settings = TrainerSettings(**{key: keys[key] for key in present})
-        return dataset, self._own_fold(record), settings
-
-    def _own_fold(self, record: ModelRecord) -> dict[str, Any]:
-        """Return the protocol of a run, with only the fold that it was trained for."""
-        if not self.trust:
-            refuse_code(record.protocol, f"{record.identity['run']}: its protocol", "protocol")
-        return {**record.protocol, "folds": [record.identity["fold"]]}
-
-    def _environments(
-        self, keys: dict[str, Any], model: Predictor | None, device: torch.device
-    ) -> Environments:
-        """Build the dataset once, on a device.
-
-        What it leaves to the model is the model's own, or ImageNet's.
-        """
-        images = ImageRecord()
-        if model:
-            inputs = model.preprocessing
-            size = inputs.image[-1]
-            if inputs.pictures:
-                images = ImageRecord(inputs.mean, inputs.std, size)
-            else:
-                images = ImageRecord(input_size=size)
-        filled = filled_dataset(images, keys)
-        text = repr(filled)
-        if text not in self._datasets:
-            self._datasets[text] = built(dataset_options(filled))
-            for line in lines_of_dataset(self._datasets[text].info):
-                self.tell(line)
-        self._datasets[text].store.to(device)
-        return self._datasets[text]
 
 
 def _complete(run: Path, evaluated: Path) -> None:
@@ -479,62 +409,3 @@ def _complete(run: Path, evaluated: Path) -> None:
     if (target.parent / STATUS_FILE).exists() and not os.path.lexists(target):
         with suppress(OSError):  # of somebody else's; the evaluated folder has them
             shutil.copyfile(evaluated / PREDICTION_FILE, target)
-
-
-def _protocol_words(overrides: Sequence[str]) -> list[str]:
-    """Select the words that choose or change a protocol."""
-    return [word for word in overrides if word.lstrip("+~").startswith(("protocol=", "protocol."))]
-
-
-def _typed(overrides: Sequence[str], group: str) -> dict[str, Any]:
-    """Parse the values typed for keys of a group, by key."""
-    parser = OverridesParser.create()
-    values = {}
-    for word in overrides:
-        if word.lstrip("+~").startswith(f"{group}."):
-            override = parser.parse_override(word)
-            values[override.key_or_group.removeprefix(f"{group}.")] = override.value()
-    return values
-
-
-def _with_local_paths(
-    dataset: Mapping[str, Any], paths: Mapping[str, Any], overrides: Sequence[str]
-) -> dict[str, Any]:
-    """Copy the keys of a run's dataset, with folders of this machine for those it does not have."""
-    content = dict(dataset)
-    typed = _typed(overrides, "paths")
-    for key in content.keys() & paths.keys():
-        # a folder of another machine is not made on this one
-        if key in typed or not Path(str(content[key])).expanduser().is_dir():
-            content[key] = paths[key]
-    return content
-
-
-def _with_typed(dataset: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Copy the keys of a run's dataset, and replace the values of those that were typed."""
-    changed = deepcopy(dict(dataset))
-    for key, value in _typed(overrides, "dataset").items():
-        *parents, last = key.split(".")
-        node = changed
-        for part in parents:
-            node = node.get(part, {})
-        if last not in node:
-            raise ConfigError(
-                f"dataset.{key} is no key of the run's dataset; choose from {', '.join(dataset)}"
-            )
-        node[last] = value
-    return changed
-
-
-def _device(device: str) -> str:
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    name = "cuda" if device == "gpu" else device
-    try:
-        torch.empty(0, device=name)
-    except (AssertionError, RuntimeError) as error:
-        reason = " ".join(str(error).split()).partition(". ")[0]
-        raise ConfigError(
-            f"trainer.device={device} is not here ({reason}); set trainer.device=auto"
-        ) from error
-    return name
