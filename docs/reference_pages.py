@@ -580,6 +580,7 @@ _TOPICS = {
     "power": "report=power",
     "claims": "report=claims, published tables",
     "trials": "report=claims report.of=rows",
+    "components": "report=components",
     "errors": "report=errors",
     "distribution": "report=distribution",
     "transfer": "report=transfer",

@@ -113,7 +113,7 @@ def test_short_notes_are_the_first_sentences(documents: list[Document]) -> None:
     measures = next(item for item in section.tables if item.name == "measures")
     short = with_short_notes(measures)
     text = " ".join(short.notes)
-    assert text.startswith("Lower is better. Bold:") and "Mean ± standard deviation" in text
+    assert text.startswith("Lower is better.") and "Mean ± standard deviation" in text
     assert len(text.split()) <= 32 < len(" ".join(measures.notes).split())
     assert "Resolution" not in text
     files = latex_files(replace(documents[0], short_notes=True))

@@ -111,6 +111,14 @@ GLOSSARY: Mapping[str, Mapping[str, str]] = {
             "were found are the true ones."
         ),
     },
+    "components": {
+        "moves": (
+            "root mean square of what the levels add, in percentage points: the deviation that a "
+            "random pick among them makes."
+        ),
+        "combinations": "what some levels do together beyond the sum of what each does.",
+        "seed": "the deviation among models that differ in their seed alone.",
+    },
     "errors": {
         "macro-F1": (
             "mean over the classes that labels hold of the harmonic mean of precision and recall "

@@ -37,6 +37,7 @@ from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
+from dgbench.reports.words import WORDS, glossary
 from dgbench.validation import NonBlank
 
 ADAPTATION = "adaptation"  #: the factor whose levels are applied to one trained model
@@ -44,14 +45,6 @@ ADAPTATION = "adaptation"  #: the factor whose levels are applied to one trained
 FACTORS = ("backbone", "init", "head", "tuning", "averaging", "algorithm", ADAPTATION)
 LEFT_OUT = "studies left out"  #: kind of problem
 _SHOWN = 0.01  # shares of draws below this are left out of sentences
-WORDS = {
-    "moves": (
-        "root mean square of what the levels add, in percentage points: the deviation that a "
-        "random pick among them makes."
-    ),
-    "combinations": "what some levels do together beyond the sum of what each does.",
-    "seed": "the deviation among models that differ in their seed alone.",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +107,7 @@ class ComponentsReport(ReportOfMeasures):
             problems=problem_table(problems),
             warnings=warnings(selection, collection, trained_on_tested),
             lead=leads(f"{len(evaluation.studies)} studies", problems),
-            words=WORDS,
+            words=glossary("components"),
         )
 
     def _sections(
