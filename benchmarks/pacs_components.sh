@@ -22,7 +22,8 @@
 #    6 | lite0, lite2 | lp, ft, bias | erm, mixup  | 0, 1  | tent          | evaluations only
 #
 # Linear probes of ERM have seeds 0 to 4. The first network of a wave is whole before the second begins, so that a balanced part
-# can be reported early. Bias was moved behind a third seed when two seeds had been seen to leave the seed's deviation open.
+# can be reported early. On the way, after looks at interim reports and for time, bias was put behind fine-tuning, and a third seed
+# before the second network: two seeds had left the deviation of a seed open, and tuning not told from nothing.
 set -e
 pacs=$1
 output=$2

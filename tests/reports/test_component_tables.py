@@ -148,7 +148,7 @@ def test_models_that_adapt_are_compared_within(crossed: Path, tmp_path: Path) ->
         "adaptation x combinations",
     ]
     assert dict(section.facts)["studies"] == "16"
-    assert "adaptation is compared within models" in " ".join(section.tables[0].notes)
+    assert "Adaptation is compared within models" in " ".join(section.tables[0].notes)
 
 
 def test_a_key_that_follows_from_another_is_a_part_of_it(crossed: Path) -> None:

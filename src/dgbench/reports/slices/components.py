@@ -266,7 +266,7 @@ def component_table(result: Decomposition, measure: Measure) -> Table:
         "assume normal noise, alike in all combinations; one from 0 is not told from nothing.",
     ]
     if any(component.within for component in result.components):
-        notes.append(f"{ADAPTATION} is compared within models, the others in their mean over it.")
+        notes.append("Adaptation is compared within models, the others in their mean over it.")
     if result.cells < result.possible:
         notes.append(
             f"{result.cells} of {result.possible} combinations were tried: a main effect is the "
