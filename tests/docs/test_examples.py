@@ -225,7 +225,8 @@ def test_overrides_in_comments_of_conf_compose() -> None:
 
 
 #: a word that left, which a message answers, and one that is put together from a key
-NOT_COMPOSED = ("plan=probe", "import.VALUE_from=file")
+NOT_COMPOSED = ("plan=probe", "import.VALUE_from=file",
+                "averaging=wise_ft", "averaging=dfr")  # of `dgbench evaluate`  # fmt: skip
 
 
 @pytest.mark.thorough
@@ -239,7 +240,7 @@ def test_overrides_in_messages_compose() -> None:
             words = [word for word in words if word not in NOT_COMPOSED]
             n_words += len(words)
             problems += [f"{module.name}: {fault}" for fault in faults(words)]
-    assert problems == []
+    assert not problems, "\n".join(problems)
     assert n_words > 400
 
 
