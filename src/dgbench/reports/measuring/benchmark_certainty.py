@@ -9,7 +9,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dgbench.analysis import (
@@ -140,37 +139,11 @@ def _intervals(
     return cells
 
 
-def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
-    """Rank algorithms over the settings (each block: means over seeds): measure -> ranking, or why
-    there is none.
-    """
-    names = [measure.name for measure in benchmark.measures.ranked]
-    matrices = [complete(line.studies, names) for line in benchmark.lines]
-    usable = [by_measure for by_measure in matrices if len(by_measure[IDEAL]) > 2]
-    indices = [set(by_measure[IDEAL].index) for by_measure in usable]
-    common = sorted(set.intersection(*indices)) if indices else []
-    if len(common) < 3 or len(usable) < 2:
-        return {}, (
-            f"{len(common)} algorithms are complete in {len(usable)} settings; "
-            "ranks need 3 or more algorithms in 2 or more"
-        )
-    ranked = {}
-    for measure in names:
-        blocks = np.array(
-            [by_measure[measure].loc[common].to_numpy().mean(axis=1) for by_measure in usable]
-        )
-        try:
-            ranked[measure] = Ranking.of(common, blocks)
-        except MeasureError as problem:
-            return {}, str(problem)
-    return ranked, ""
-
-
 def benchmark_rank_table(benchmark: Benchmark) -> Table:
     """List the mean rank of every algorithm over the settings, by the ideal and each compared
     measure.
     """
-    ranked, reason = rankings(benchmark)
+    ranked, reason = benchmark.rankings
     columns = [
         Column("algorithm", key=True),
         *(Column(m.name, f"rank by {m.title}", "rank") for m in benchmark.measures.ranked),

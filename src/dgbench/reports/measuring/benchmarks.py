@@ -12,17 +12,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from dgbench.errors import ConfigError
-from dgbench.plan.measures import MeasureChoice
+from dgbench.errors import ConfigError, MeasureError
+from dgbench.plan.measures import IDEAL, MeasureChoice
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.labels import setting_titles, slug, sortable
-from dgbench.reports.over_seeds import (
-    algorithms_of,
-    seeds_of,
-)
+from dgbench.reports.over_seeds import Ranking, algorithms_of, complete, seeds_of
 from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.tables import Column, Table, table
 
@@ -91,6 +89,33 @@ class Benchmark:
         """Whom every measure selects in all its settings."""
         parts = [line.evaluation.selections for line in self.lines]
         return pd.concat(parts, ignore_index=True)
+
+    @cached_property
+    def rankings(self) -> tuple[dict[str, Ranking], str]:
+        """Ranks of algorithms over the settings by each measure, or why there are none.
+
+        Each setting is a block, of means over seeds.
+        """
+        names = [measure.name for measure in self.measures.ranked]
+        matrices = [complete(line.studies, names) for line in self.lines]
+        usable = [by_measure for by_measure in matrices if len(by_measure[IDEAL]) > 2]
+        indices = [set(by_measure[IDEAL].index) for by_measure in usable]
+        common = sorted(set.intersection(*indices)) if indices else []
+        if len(common) < 3 or len(usable) < 2:
+            return {}, (
+                f"{len(common)} algorithms are complete in {len(usable)} settings; "
+                "ranks need 3 or more algorithms in 2 or more"
+            )
+        ranked = {}
+        for measure in names:
+            means = [
+                by_measure[measure].loc[common].to_numpy().mean(axis=1) for by_measure in usable
+            ]
+            try:
+                ranked[measure] = Ranking.of(common, np.array(means))
+            except MeasureError as problem:
+                return {}, str(problem)
+        return ranked, ""
 
     @property
     def measures(self) -> MeasureChoice:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dgbench.reports.document import Figure
-from dgbench.reports.measuring.benchmark_certainty import rankings
 from dgbench.reports.measuring.benchmarks import Benchmark
 from dgbench.reports.over_seeds import (
     Ranking,
@@ -26,7 +25,7 @@ def rank_figures(benchmark: Benchmark) -> list[Figure]:
     """
     if len(benchmark.algorithms) > MOST_DRAWN:
         return []
-    ranked, _ = rankings(benchmark)
+    ranked, _ = benchmark.rankings
     return [
         rank_diagram(
             ranking,

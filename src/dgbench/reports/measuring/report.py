@@ -34,7 +34,6 @@ from dgbench.reports.document import (
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.importers import is_from_table
 from dgbench.reports.labels import network_text, variant_text
-from dgbench.reports.measuring.benchmark_certainty import rankings
 from dgbench.reports.measuring.benchmark_tables import benchmark_tables
 from dgbench.reports.measuring.benchmarks import Benchmark, benchmark_of_one, benchmarks
 from dgbench.reports.measuring.beside_paper import benchmark_published_tables
@@ -177,7 +176,7 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
     """Name the algorithm of lowest mean rank by each measure in one plain sentence, and from how
     many others its settings tell the one by the ideal error.
     """
-    ranked, _ = rankings(benchmark)
+    ranked, _ = benchmark.rankings
     if not ranked:
         return []
     by_ideal = ranked[IDEAL]

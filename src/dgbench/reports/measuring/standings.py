@@ -12,7 +12,6 @@ from dgbench.reports.chance import BLIND_GUESS
 from dgbench.reports.document import Figure
 from dgbench.reports.dots import Axis, Dot, Kind, Picture, dot_figure, dots_of, meaning
 from dgbench.reports.evaluation import Evaluation
-from dgbench.reports.measuring.benchmark_certainty import rankings
 from dgbench.reports.measuring.benchmarks import Benchmark
 from dgbench.reports.over_seeds import Ranking, by_seed, means, ranked_by
 from dgbench.reports.render.drawing import MOST_DRAWN
@@ -74,7 +73,7 @@ def rank_standing_figure(benchmark: Benchmark) -> Figure | None:
     """Draw mean ranks over the settings of a benchmark, by the ideal where it is known; None where
     ranks cannot be compared, or there are more algorithms than a figure has room for.
     """
-    ranked, _ = rankings(benchmark)
+    ranked, _ = benchmark.rankings
     if not ranked or len(benchmark.algorithms) > MOST_DRAWN:
         return None
     ranking = ranked[IDEAL]

@@ -104,19 +104,33 @@ def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
 
 def _names_in_papers(drawn: Any) -> dict[str, str]:
     """Map the labels of algorithms that a figure shows to their names in papers."""
-    from matplotlib.text import Text
-
     from dgbench.reports.render.paper_names import paper_names
 
-    texts = [text.get_text() for text in drawn.findobj(Text)]
+    texts = [text.get_text() for text in drawn.texts]
     for axes in drawn.axes:
-        texts += [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+        texts += _words_of(axes)
     labels = set()
     for text in texts:
         match = _LABEL.fullmatch(text.strip("\N{ZERO WIDTH SPACE}"))
         if match:
             labels.add(match[1])
     return paper_names(labels)
+
+
+def _words_of(axes: Any) -> list[str]:
+    """List what axes say: texts, titles, names of axes and in the legend, and names at ticks."""
+    from matplotlib.ticker import FixedLocator
+
+    words = [text.get_text() for text in axes.texts]
+    words += [axes.get_title(place) for place in ("left", "center", "right")]
+    legend = axes.get_legend()
+    if legend is not None:
+        words += [text.get_text() for text in legend.get_texts()]
+    for axis in (axes.xaxis, axes.yaxis):
+        words.append(axis.get_label_text())
+        if isinstance(axis.get_major_locator(), FixedLocator):  # others write numbers
+            words += [label.get_text() for label in axis.get_ticklabels()]
+    return words
 
 
 def _rename(drawn: Any, names: Mapping[str, str]) -> None:
