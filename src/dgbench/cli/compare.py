@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -45,14 +47,16 @@ def _compare(words: Sequence[str]) -> None:
     imports = next((word for word in [*overrides, *reading] if word.startswith("import=")), "")
     from dgbench.configuration import command_line, command_words
     from dgbench.plan.overrides import grammar, list_override
+    from dgbench.reports.render.formats import wrapped
 
     place = f"import.path={grammar(file)}" if imports else list_override("runs", [file])
     pair = list_override("report.pair", [first, second])
     report_words = ["report=measures", *reading, place, pair, *overrides]
     config = _composed(report_words)
     sign_of_life("reading ...")
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in answer(config):
-        print(line)
+        print(wrapped(line, width))
     print(f"report: {command_line([*command_words('report'), *report_words])}", flush=True)
 
 
