@@ -17,6 +17,7 @@ from dgbench.plan.measures import IDEAL
 from dgbench.reports.chance import with_errors, with_measures
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Evaluation, Setting, has_no_ideal
+from dgbench.reports.importers import is_from_table
 from dgbench.reports.measuring.certainty import (
     certainty_table,
     difference_table,
@@ -186,6 +187,9 @@ def seed_table(evaluation: Evaluation) -> Table:
     if has_no_ideal(evaluation.studies):
         columns = [column for column in columns if column.name not in (IDEAL, "ideal_env")]
     studies = evaluation.studies.drop(columns="setting")
+    is_imported = is_from_table(evaluation.settings[0].identity)
+    if is_imported and set(studies["steps"].map(str)) == {"0"}:  # the table had no column of steps
+        columns = [column for column in columns if column.name != "steps"]
     return table(studies, "seeds", "Every seed", columns, detail=True)
 
 
