@@ -92,6 +92,16 @@ def test_figures_have_names_of_papers_in_pdf_alone() -> None:
         assert pictures(plain, {}, {})[2].startswith(b"%PDF")
 
 
+def test_a_second_panel_without_names_leaves_those_of_the_first() -> None:
+    with canvas("p", 4, 3) as drawn:
+        axes, beside = drawn.subplots(1, 2, sharey=True)
+        axes.set_yticks([0, 1], ["group_dro", "erm"])
+        beside.tick_params(axis="y", labelleft=False)
+        finish(drawn, "p", "P", "A caption.")
+    shown = {text.get_text() for text in drawn.findobj(Text)}
+    assert {"GroupDRO", "ERM"} <= shown
+
+
 @pytest.fixture
 def documents(small_study: Path) -> list[Document]:
     collection = collect([small_study])

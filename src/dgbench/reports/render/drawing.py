@@ -149,7 +149,8 @@ def _rename(drawn: Any, names: Mapping[str, str]) -> None:
         for axis in (axes.xaxis, axes.yaxis):
             if isinstance(axis.get_major_locator(), FixedLocator):
                 labels = [label.get_text() for label in axis.get_ticklabels()]
-                axis.set_ticklabels([with_paper_names(label, names) for label in labels])
+                if any(labels):  # an axis that shares those of another one shows none
+                    axis.set_ticklabels([with_paper_names(label, names) for label in labels])
     for text in drawn.findobj(Text):
         text.set_text(with_paper_names(text.get_text(), names))
 
