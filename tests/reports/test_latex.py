@@ -97,7 +97,7 @@ def test_a_second_panel_without_names_leaves_those_of_the_first() -> None:
         axes, beside = drawn.subplots(1, 2, sharey=True)
         axes.set_yticks([0, 1], ["group_dro", "erm"])
         beside.tick_params(axis="y", labelleft=False)
-        finish(drawn, "p", "P", "A caption.")
+        assert ">erm<" in finish(drawn, "p", "P", "A caption.").svg
     shown = {text.get_text() for text in drawn.findobj(Text)}
     assert {"GroupDRO", "ERM"} <= shown
 
