@@ -40,6 +40,10 @@ GLOSSARY: Mapping[str, Mapping[str, str]] = {
             "largest error over all environments, known only where all can be tested: the truth "
             "that the other measures try to predict (eq. 4)."
         ),
+        "interval": (
+            "of the difference in a paired t-test over seeds; above 95% where the leader is judged "
+            "against several, so that all verdicts hold together (Bonferroni)."
+        ),
         "cost": (
             "ideal error of the algorithm that a measure selects, minus the lowest ideal error."
         ),
