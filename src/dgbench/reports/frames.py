@@ -119,7 +119,7 @@ def measures(
 ) -> pd.DataFrame:
     """Compute the measures of every study: average, worst, gap, worst+gap and ideal, or others.
 
-    :func:`dgbench.reports.measures` gives the means over seeds.
+    ``dgbench.reports.measures`` gives the means over seeds.
 
     One line is one study: all folds of a dataset setting, an ``algorithm`` and a ``seed``. Its
     columns are the keys of the setting, ``algorithm`` (as tables name it), ``label`` (the same, its
