@@ -227,7 +227,7 @@ WRONG = {
     "algorithm.name=irm": r"algorithm\.name=irm .*choose algorithm=irm",
     "grid.algorithm.name=[mine,irm]": r"algorithm\.name=irm .*choose algorithm=irm",
     "algorithm.objective=dgbench.algorithms.irm.IRM": (
-        r"algorithm\.objective=\S+IRM .*name=erm; .*algorithm\.name"
+        r"algorithm\.objective=\S+IRM .*name=erm, .*algorithm\.name"
     ),
     "backbone.name=resnet50": r"backbone\.name=resnet50 .*choose backbone=resnet50",
     "averaging.name=swad": r"averaging\.name=swad .*choose averaging=swad",

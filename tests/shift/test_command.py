@@ -250,7 +250,7 @@ def test_frechet_against_a_folder_and_its_moments(
         (("algorithm=vrex",), r"algorithm.*group.*shift\.py.*groups.*backbone, corruptions"),
         (
             ("trainer.steps=100",),
-            r"trainer\.steps says.*algorithms.*trained; a shift reads trainer\.device",
+            r"trainer\.steps says.*algorithms.*trained, and a shift reads trainer\.device",
         ),
         (("hparams.lr=1",), r"hparams.*group.*shift\.py"),
         (("grid.seed=[0,1]",), r"grid\.seed.*unknown"),

@@ -193,11 +193,11 @@ def _parsed_together(lines: Sequence[bytes], repeated: Repeated) -> Records | No
         keys = _accuracy_keys(records[0])
         values = list(map(itemgetter(*keys), records))
         steps = [record["step"] for record in records]
-        accuracy = np.array(values)
     except (RecordError, KeyError):
         return None
     if set(map(type, steps)) != {int} or not set(map(type, chain(*values))) <= {int, float}:
         return None
+    accuracy = np.array(values)
     rising = all(step < later for step, later in pairwise(steps))
     if not rising or _STEP(steps[0]) or _STEP(steps[-1]):
         return None
