@@ -288,9 +288,8 @@ class Selection:
 
     @property
     def rule(self) -> str:
-        """Its name, with the criterion if that is not the average."""
-        criterion = getattr(self, "criterion", AVERAGE)
-        return self.name if criterion == AVERAGE else f"{self.name} ({criterion})"
+        """Its name, and what of it is not usual."""
+        return self.name
 
     @property
     def validation_environments(self) -> tuple[str, ...]:
@@ -320,6 +319,10 @@ class OfEnvironments(Selection):
             raise ConfigError(
                 f"selection.criterion={self.criterion} is unknown; choose {', '.join(CRITERIA)}"
             )
+
+    @property
+    def rule(self) -> str:
+        return self.name if self.criterion == AVERAGE else f"{self.name} ({self.criterion})"
 
     @property
     def title(self) -> str:

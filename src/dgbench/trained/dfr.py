@@ -36,6 +36,7 @@ from dgbench.errors import ConfigError
 from dgbench.objectives.contract import Algorithm
 from dgbench.records.spec import digest
 from dgbench.seeding import derive
+from dgbench.trained.diwa import averaging_with
 from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import ModelRecord
 from dgbench.validation import some_of
@@ -337,11 +338,10 @@ def _record(model: LoadedModel, groups: str | None) -> ModelRecord:
     """Build the record of a run with its last layer fitted anew."""
     record = model.record
     identity = record.identity
-    averaging = identity.get("averaging", "none")
     values = groups or ENVIRONMENTS
     changed = {
         "run": digest([DFR, identity["run"], model.step, values]),
         "hparams": {**identity["hparams"], "averaging.groups": values},
-        "averaging": DFR if averaging == "none" else f"{averaging}+{DFR}",
+        "averaging": averaging_with(identity, DFR),
     }
     return replace(record, identity={**identity, **changed})

@@ -94,6 +94,25 @@ def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
     return together
 
 
+def needed_runs(models: Sequence[Any], kind: str, trust: bool = False) -> Siblings:
+    """List the finished runs in some folders, of which ``averaging=kind`` needs one or more.
+
+    Raises:
+        ConfigError: none is finished.
+        RecordError: a folder holds no run.
+    """
+    runs = finished_runs(models, trust)
+    if not runs:
+        raise ConfigError(f"averaging={kind} needs a finished run; none of those here is finished")
+    return runs
+
+
+def averaging_with(identity: Mapping[str, Any], kind: str) -> str:
+    """Name the averaging of a run's weights after one more kind: ``swad+wise_ft``."""
+    averaging = identity.get("averaging", "none")
+    return kind if averaging == "none" else f"{averaging}+{kind}"
+
+
 def _folders(model: Any) -> list[Path]:
     is_path = isinstance(model, (str, Path))
     folder = Path(model).expanduser() if is_path else Path()
@@ -243,13 +262,12 @@ def _record(records: Sequence[ModelRecord], kind: str, run: str) -> ModelRecord:
     first = records[0]
     identity = RunIdentity(**first.identity)
     trials = {record.identity["trial"] for record in records}
-    averaging = kind if identity.averaging == "none" else f"{identity.averaging}+{kind}"
     shown = {key: value for key, value in identity.hparams.items() if key not in first.hparams}
     changed = {
         "run": run,
         "hparams": shown,
         "draw": 0,
         "trial": trials.pop() if len(trials) == 1 else 0,
-        "averaging": averaging,
+        "averaging": averaging_with(first.identity, kind),
     }
     return replace(first, identity={**first.identity, **changed})

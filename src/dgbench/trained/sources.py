@@ -26,7 +26,7 @@ from dgbench.records.status import STATUS_FILE
 from dgbench.seeding import STREAM
 from dgbench.trained.adaptation.choice import ChosenAdaptation
 from dgbench.trained.dfr import DFR, reweighted
-from dgbench.trained.diwa import Accuracy, Siblings, averaged, finished_runs, siblings
+from dgbench.trained.diwa import Accuracy, Siblings, averaged, needed_runs, siblings
 from dgbench.trained.evaluation import (
     Subject,
     evaluate_model,
@@ -384,9 +384,7 @@ class Evaluator(Checked):
         """
         self._refuse_ensemble()
         named = model if isinstance(model, (list, tuple)) else [model]
-        runs = finished_runs(named, self.trust)
-        if not runs:
-            raise ConfigError("averaging=dfr needs a finished run; none of those here is finished")
+        runs = needed_runs(named, DFR, self.trust)
         return [ModelSource(DFR, partial(self._last_layer, folder), "step") for folder, _ in runs]
 
     def _last_layer(self, folder: Path) -> Predictor:

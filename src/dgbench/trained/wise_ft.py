@@ -34,7 +34,14 @@ from dgbench.plan.code import refuse_code
 from dgbench.records.files import read_yaml
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.spec import canonical, digest
-from dgbench.trained.diwa import MAY_DIFFER, Siblings, finished_runs, load_kept
+from dgbench.trained.diwa import (
+    MAY_DIFFER,
+    Siblings,
+    averaging_with,
+    finished_runs,
+    load_kept,
+    needed_runs,
+)
 from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import ModelRecord
 
@@ -79,9 +86,7 @@ def pairs(models: Sequence[Any], initial: Any, step: str | None, trust: bool = F
         ConfigError: no run has such a model, or one has several.
         RecordError: a folder holds no run.
     """
-    runs = finished_runs(models, trust)
-    if not runs:
-        raise ConfigError("averaging=wise_ft needs a finished run; none of those here is finished")
+    runs = needed_runs(models, WISE_FT, trust)
     if initial is None:
         return [_with_beginning(folder, record, trust) for folder, record in runs]
     candidates = _candidates(initial, trust)
@@ -301,7 +306,6 @@ def _record(model: LoadedModel, ends: Ends, alpha: float) -> ModelRecord:
     record = model.record
     identity = record.identity
     mixed = [WISE_FT, identity["run"], model.step, ends.initial_run, ends.initial.step, alpha]
-    averaging = identity.get("averaging", "none")
     hparams = {
         **identity["hparams"],
         "averaging.alpha": alpha,
@@ -311,6 +315,6 @@ def _record(model: LoadedModel, ends: Ends, alpha: float) -> ModelRecord:
         "run": digest(mixed),
         "hparams": hparams,
         "draw": (PARTS + 1) * identity.get("draw", 0) + round(PARTS * alpha) + 1,
-        "averaging": WISE_FT if averaging == "none" else f"{averaging}+{WISE_FT}",
+        "averaging": averaging_with(identity, WISE_FT),
     }
     return replace(record, identity={**identity, **changed})
