@@ -29,8 +29,8 @@ SWEEP = (
     "dataset.base=digits",
     "execution=single",
     "backbone.width=8",
-    "trainer.steps=400",
-    "trainer.eval_every=20",
+    "trainer.steps=4000",
+    "trainer.eval_every=200",
     "trainer.device=cpu",
     "trainer.checkpoint_seconds=0",
     "protocol.folds=[full]",
@@ -157,7 +157,7 @@ def test_kills_change_no_row_and_no_work_is_left_behind_a_zero(
     assert unfinished(tmp_path) == 0
     assert rows_of(tmp_path) == rows_of(undisturbed)
     logs = [run.read_text() for run in tmp_path.glob("multirun/*/fold-*/log.txt")]
-    assert [log.count("done at step 400: DONE") for log in logs] == [1] * 2, (
+    assert [log.count("done at step 4000: DONE") for log in logs] == [1] * 2, (
         "each was done by one process"
     )
     assert any(step != "0" for log in logs for step in re.findall(r"from step (\d+) on", log)), (
