@@ -178,21 +178,21 @@ def plain_table(table: Table, title: str | None = None, width: int | None = None
     Args:
         table: to be printed.
         title: instead of its own.
-        width: letters of a line; the last columns that do not fit are named instead.
+        width: letters of a line; columns that do not fit are named below it.
     """
     lines = [[column.shown for column in table.columns]]
     for line in cells(table):
         pairs = zip(line, table.columns, strict=True)
         lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in pairs])
     text = [wrapped(table.title if title is None else title, width)]
-    numeric = [column.numeric for column in table.columns]
     fitting = _fitting(lines, width)
     if len(table):
-        shown = aligned([line[:fitting] for line in lines], numeric[:fitting])
-        text += _with_rule(shown, len(table) + 1)
-    if fitting < len(numeric):
-        names = ", ".join(lines[0][fitting:])
-        text.append(wrapped(f"  No room here for {names}: see report.html.", width))
+        numeric = [table.columns[index].numeric for index in fitting]
+        shown = [[line[index] for index in fitting] for line in lines]
+        text += _with_rule(aligned(shown, numeric), len(table) + 1)
+    names = [name for index, name in enumerate(lines[0]) if index not in fitting]
+    if names:
+        text.append(wrapped(f"  No room here for {', '.join(names)}: see report.html.", width))
     notes = [
         wrapped(f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:"), width)
         for note in table.open_notes
@@ -202,15 +202,20 @@ def plain_table(table: Table, title: str | None = None, width: int | None = None
     return "\n".join(text + notes)
 
 
-def _fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
-    """Count the columns that fit a line, the first one in any case."""
+def _fitting(lines: Sequence[Sequence[str]], width: int | None) -> list[int]:
+    """Choose the columns that fit a line, from the left: the first one in any case, and a narrow
+    one where a wide one before it does not fit.
+    """
     widths = [2 + max(map(len, column)) for column in zip(*lines, strict=True)]
     if width is None:
-        return len(widths)
-    count = 1
-    while count < len(widths) and sum(widths[: count + 1]) <= width:
-        count += 1
-    return count
+        return list(range(len(widths)))
+    chosen = [0]
+    taken = widths[0]
+    for index in range(1, len(widths)):
+        if taken + widths[index] <= width:
+            chosen.append(index)
+            taken += widths[index]
+    return chosen
 
 
 def _with_rule(lines: list[str], results: int) -> list[str]:
