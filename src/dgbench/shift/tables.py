@@ -18,6 +18,12 @@ from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.reports.labels import slug
 from dgbench.reports.over_seeds import over_seeds, standard_deviation
 from dgbench.reports.published import Published, Value, published, shifts
+from dgbench.reports.published.beside import (
+    published_cell,
+    published_column,
+    published_value,
+    source_note,
+)
 from dgbench.reports.reading.shift_settings import (
     ALL_PAIRS,
     DIAGNOSTIC,
@@ -216,12 +222,13 @@ def printed(
 ) -> dict[str, Any]:
     """Build the cell of a printed value, in column ``name``.
 
-    It is empty if the paper's table has none.
+    It is empty if the paper's table has none, or if there is no paper.
 
     Rows of papers are datasets, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR``.
     """
-    value = source.values.get(row.replace(" ", "_"), {}).get(column) if source else None
-    return entry(name) if value is None else entry(name, value.mean, std=value.error, flag=flag)
+    if source is None:
+        return entry(name)
+    return published_cell(name, published_value(source, row, column), flag=flag)
 
 
 def points(source: Published) -> dict[str, tuple[float, float]]:
@@ -309,7 +316,7 @@ def _shift_columns(source: Published | None) -> list[Column]:
     for axis, title in AXES:
         columns += null_columns(axis, title)
         columns.append(Column(f"{axis} exact", f"{title}, exact", "distance", built))
-        columns.append(Column(f"{axis} published", f"{title}, published", "distance", paper))
+        columns.append(published_column(axis, title, "distance", paper))
     return [
         *columns,
         Column("cor labels", "correlation, labels shuffled", "distance", shuffled),
@@ -335,7 +342,7 @@ def _caution(setting: ShiftSetting, source: Published) -> str:
         if unlike
         else ""
     )
-    return f"Published: {source.source}; {source.note}.{words}"
+    return f"{source_note(source)}{words}"
 
 
 def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
@@ -356,7 +363,7 @@ def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
         columns += [
             *null_columns(name, title),
             Column(f"{name} exact", f"{title}, exact", "distance"),
-            Column(f"{name} published", f"{title}, published", "distance", source.source),
+            published_column(name, title, "distance", source.source),
         ]
     columns += [Column("dropped", "classes left out (images of p/q)"), FLAGS]
     tables = []
@@ -552,7 +559,6 @@ def concept_table(setting: ShiftSetting) -> Table:
     Source of the published ones: Zhang et al. 2023, Table 1.
     """
     source = published(COVARIATE_AND_CONCEPT)
-    printed_columns = [f"{name} published" for name in _PRINTED]
     is_printed: list[bool] = []
     lines = []
     for line in setting.lines:
@@ -562,23 +568,23 @@ def concept_table(setting: ShiftSetting) -> Table:
         for name, column in _PRINTED.items():
             row = str(line.identity["dataset"])
             cells |= printed(source, row, column, f"{name} published", other_features(setting))
-        is_printed += [cells[column] is not None for column in printed_columns]
+        is_printed += [cells[f"{name} published"] is not None for name in _PRINTED]
         lines.append(cells)
     columns = [DATASET, Column("pairs")]
     columns += [
         Column(name, title, "distance", _CONCEPT_MEANINGS[name])
         for name, title in CONCEPT_TITLES.items()
     ]
-    for column in printed_columns:
-        shift = CONCEPT_TITLES[column.removesuffix(" published")].partition(",")[0]
-        columns.append(Column(column, f"{shift}, published", "distance", source.source))
+    for name in _PRINTED:
+        shift = CONCEPT_TITLES[name].partition(",")[0]
+        columns.append(published_column(name, shift, "distance", source.source))
     notes = ["Mean ± standard deviation (divisor n-1) over pairs; of one pair, its interval."]
     if any(is_printed):
         notes.append(
-            f"Published: {source.source}; {source.note}. Their M_cov is taken over another class "
-            "of hypotheses: 0.325 for PACS as a total variation would mean that photographs and "
-            "sketches can be told apart in only 66% of cases, and a network tells them apart "
-            "nearly always. Compare orders, not sizes."
+            f"{source_note(source)} Their M_cov is taken over another class of hypotheses: 0.325 "
+            "for PACS as a total variation would mean that photographs and sketches can be told "
+            "apart in only 66% of cases, and a network tells them apart nearly always. Compare "
+            "orders, not sizes."
         )
     too_low = [line.title for line in setting.lines if _underestimated(line)]
     if too_low:
@@ -634,13 +640,8 @@ def frechet_table(setting: ShiftSetting) -> Table:
             "distance",
             "the same estimate where the truth is 0",
         ),
-        Column(
-            "gap published",
-            "gap, published",
-            "distance",
-            "(linear probing - fine-tuning) / fine-tuning",
-        ),
-        Column("distance published", "distance, published", "distance", source.source),
+        published_column("gap", "gap", "distance", "(linear probing - fine-tuning) / fine-tuning"),
+        published_column("distance", "distance", "distance", source.source),
         FLAGS,
     ]
     notes = [

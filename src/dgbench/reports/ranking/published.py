@@ -23,7 +23,14 @@ from dgbench.reports.importers.table import read_table
 from dgbench.reports.labels import label_meant, slug
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.over_seeds import by_seed, means, too_few
-from dgbench.reports.published import Published, Value, published
+from dgbench.reports.published import Published, published
+from dgbench.reports.published.beside import (
+    PERCENT,
+    published_cell,
+    published_column,
+    published_value,
+    source_note,
+)
 from dgbench.reports.ranking.contests import Contest, averages_of, contests
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.reading.folders import Problem
@@ -193,8 +200,10 @@ def standing_table(theirs: Published) -> Table:
     for name in order:
         line: dict[str, Any] = {"algorithm": name}
         for column in theirs.columns:
-            line |= _stated(column, theirs.values[name].get(column), "not in the table")
-        line |= _stated("average", averages.get(name), "an environment is missing")
+            value = theirs.values[name].get(column)
+            line |= published_cell(column, value, unit=PERCENT, reason="not in the table")
+        average = averages.get(name)
+        line |= published_cell("average", average, unit=PERCENT, reason="an environment is missing")
         lines.append(line | entry("rank", places.get(name), reason="no average, so no place"))
     columns = [
         ALGORITHM,
@@ -208,12 +217,6 @@ def standing_table(theirs: Published) -> Table:
     return table(
         lines, "leaderboard", "Leaderboard: accuracy ± error bar, as stated", columns, notes
     )
-
-
-def _stated(column: str, value: Value | None, reason: str = "") -> dict[str, Any]:
-    if value is None:
-        return entry(column, reason=reason)
-    return entry(column, value.mean / 100, std=None if value.error is None else value.error / 100)
 
 
 def standing_answer(theirs: Published) -> list[str]:
@@ -332,10 +335,10 @@ def _comparison(leaderboard: Leaderboard, theirs: Published, settings: str) -> T
                 difference = accuracy - printed[algorithm][name]
             reason = "one of the two is missing"
             line |= entry(f"{name} ours", accuracy, reason=reason)
-            line |= _stated(f"{name} theirs", value)
+            line |= published_cell(f"{name} theirs", value, unit=PERCENT)
             line |= entry(f"{name} difference", difference, reason=reason)
         lines.append(line)
-    notes = [f"Theirs: {theirs.source}; {theirs.note}. {settings}"]
+    notes = [f"{source_note(theirs, 'Theirs')} {settings}"]
     return table(
         lines, f"beside_{theirs.name}", f"Beside {_short(theirs)}, {theirs.title}", columns, notes
     )
@@ -366,7 +369,7 @@ def gap_section(
         tuned_accuracies = _accuracies(tuned)
         for (dataset, env, algorithm), lp in _accuracies(probed).items():
             if ft := tuned_accuracies.get((dataset, env, algorithm)):
-                theirs = paper.values.get(f"{dataset}/{env}".replace(" ", "_"), {})
+                row = f"{dataset}/{env}"
                 line = {
                     "network": tuned.title,
                     "dataset": dataset,
@@ -379,17 +382,11 @@ def gap_section(
                     "gap": (lp - ft) / ft,
                     "distance": distances.get((dataset, env)),
                 }
-                printed = {
-                    "gap published": theirs.get("gap"),
-                    "distance published": theirs.get("fid"),
-                }
-                lines.append(
-                    {
-                        **line,
-                        **numbers,
-                        **{name: value and value.mean for name, value in printed.items()},
-                    }
-                )
+                gap = published_value(paper, row, "gap")
+                distance = published_value(paper, row, "fid")
+                printed = published_cell("gap published", gap)
+                printed |= published_cell("distance published", distance)
+                lines.append({**line, **numbers, **printed})
     if not lines:
         return None, problems
     columns = [
@@ -397,17 +394,17 @@ def gap_section(
         Column("lp", "linear probing", "percent"),
         Column("ft", "fine-tuning", "percent"),
         Column("gap", unit="distance", help="(linear probing - fine-tuning) / fine-tuning"),
-        Column("gap published", unit="distance", help=paper.source),
+        published_column("gap", "gap", "distance", paper.source),
         Column(
             "distance",
             unit="distance",
             help="Frechet, of the pretraining images (report.distances_from)",
         ),
-        Column(
-            "distance published", unit="distance", help=f"{paper.source}, by an unknown network"
+        published_column(
+            "distance", "distance", "distance", f"{paper.source}, by an unknown network"
         ),
     ]
-    notes = [f"Published: {paper.source}; {paper.note}."]
+    notes = [source_note(paper)]
     measured = {
         str(index): line for index, line in enumerate(lines) if line["distance"] is not None
     }

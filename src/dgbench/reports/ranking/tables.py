@@ -45,6 +45,7 @@ from dgbench.reports.over_seeds import (
     standard_deviation,
 )
 from dgbench.reports.published import published
+from dgbench.reports.published.beside import PERCENT, published_cell, published_column
 from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.reading.collect import Collection
@@ -503,12 +504,15 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
             line |= _mean(f"{dataset.title} gap", algorithm_runs["gap"], "no finished run")
             printed = theirs.values.get(line["algorithm"], {})
             for kind in helps:
-                if value := printed.get(f"{dataset.identity['dataset']}_{kind}"):
-                    line |= entry(f"{dataset.title} {kind} published", value.mean / 100)
+                value = printed.get(f"{dataset.identity['dataset']}_{kind}")
+                if value:
+                    name = f"{dataset.title} {kind} published"
+                    line |= published_cell(name, value, unit=PERCENT)
         for kind, text in helps.items():
-            columns.append(Column(name := f"{dataset.title} {kind}", unit="points", help=text))
+            name = f"{dataset.title} {kind}"
+            columns.append(Column(name, unit="points", help=text))
             if any(f"{name} published" in line for line in lines):
-                columns.append(Column(f"{name} published", unit="points", help=theirs.source))
+                columns.append(published_column(name, name, "points", theirs.source))
     notes = [
         (
             f"In percentage points of accuracy. epoch: the last {epochs} evaluations of a run, "
