@@ -25,7 +25,7 @@ from dgbench import reports
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.names import our_name
-from dgbench.records.rows import identity_keys
+from dgbench.records.run_identity import identity_keys
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.columns import ALIASES
 from dgbench.reports.importers.domainbed import read_domainbed

@@ -15,7 +15,8 @@ import pytest
 
 from dgbench.analysis.selection import Last, Oracle
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.rows import DEFAULTS, ROW_FILE, append_rows
+from dgbench.records.rows import ROW_FILE, append_rows
+from dgbench.records.run_identity import DEFAULTS
 from dgbench.reports.document import Document, title_of
 from dgbench.reports.evaluation import evaluate_study
 from dgbench.reports.frames import measures, results

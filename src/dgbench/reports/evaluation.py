@@ -27,7 +27,7 @@ from dgbench.errors import RecordError
 from dgbench.phases import tracked
 from dgbench.plan.folds import FULL, LOO, tested, tested_by_fold
 from dgbench.plan.measures import IDEAL, MeasureChoice, choose
-from dgbench.records.rows import Role, identity_keys, keys
+from dgbench.records.run_identity import Role, identity_keys, keys
 from dgbench.reports.chance import Chance, chance_of
 from dgbench.reports.importers import IMPORTED, is_from_table
 from dgbench.reports.labels import setting_titles, slug, variant_text

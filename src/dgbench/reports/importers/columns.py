@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.rows import LARGEST_COUNT, LONGEST
+from dgbench.records.checks import LARGEST_COUNT, LONGEST
 from dgbench.reports.importers.cells import (
     HPARAMS,
     NOTHING,

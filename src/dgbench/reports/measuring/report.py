@@ -18,7 +18,7 @@ from dgbench.analysis.selection import Selection
 from dgbench.phases import tracked
 from dgbench.plan.measures import IDEAL
 from dgbench.plan.settings import FileName, Name
-from dgbench.records.rows import Role, keys
+from dgbench.records.run_identity import Role, keys
 from dgbench.reports.chance import beaten
 from dgbench.reports.document import (
     Document,

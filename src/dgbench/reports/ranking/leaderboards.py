@@ -18,7 +18,7 @@ import pandas as pd
 
 from dgbench.analysis.accuracy import mean
 from dgbench.plan.folds import LOO, tested, tested_by_fold, trained_on_tested
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.chance import chance_of
 from dgbench.reports.evaluation import PAIRS, Group, groups_of, repeats
 from dgbench.reports.importers import is_from_table

@@ -15,7 +15,7 @@ from dgbench.analysis import Interval, Rival, noncentrality, spearman
 from dgbench.analysis.accuracy import deviation_behind, ranks
 from dgbench.analysis.distributions import t
 from dgbench.errors import ConfigError, MeasureError
-from dgbench.records.rows import identity_key
+from dgbench.records.run_identity import identity_key
 from dgbench.reports.document import Figure, Section
 from dgbench.reports.dots import Axis, Dot, Picture, beside, dot_figure, kind_of
 from dgbench.reports.importers.files import is_table, title_of_files

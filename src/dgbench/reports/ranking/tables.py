@@ -29,7 +29,7 @@ from dgbench.analysis.selection import RunKey, first_best, records_of, scores
 from dgbench.analysis.shift_verdicts import DOMINANT
 from dgbench.errors import MeasureError
 from dgbench.plan.folds import LOO, tested, trained_on_tested
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.chance import accuracy_note
 from dgbench.reports.choices import Choice, choices_table
 from dgbench.reports.document import TARGET_ORACLE

@@ -19,18 +19,11 @@ from typing import TYPE_CHECKING, Any
 from dgbench.configuration import command_words
 from dgbench.errors import RecordError
 from dgbench.phases import tracked
+from dgbench.records.checks import shown
 from dgbench.records.evaluations import RowKey
 from dgbench.records.files import read_json
-from dgbench.records.rows import (
-    DEFAULTS,
-    IDENTITY_FILE,
-    ROW_FILE,
-    Role,
-    identity_key,
-    identity_keys,
-    keys,
-    shown,
-)
+from dgbench.records.rows import IDENTITY_FILE, ROW_FILE
+from dgbench.records.run_identity import DEFAULTS, Role, identity_key, identity_keys, keys
 from dgbench.records.status import (
     DONE,
     FAILED,

@@ -19,7 +19,7 @@ from dgbench.analysis.components import Decomposition, decompose
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.settings import FileName
-from dgbench.records.rows import IDENTITY_CHECKS, Role, identity_key, keys
+from dgbench.records.run_identity import IDENTITY_CHECKS, Role, identity_key, keys
 from dgbench.reports.document import (
     Document,
     Figure,

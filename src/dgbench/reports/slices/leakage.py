@@ -18,7 +18,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.folds import tested as tested_in
 from dgbench.plan.folds import trained_on_tested
 from dgbench.plan.settings import FileName
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.document import Document, Report, Section, leads, problem_table
 from dgbench.reports.evaluation import one_code
 from dgbench.reports.labels import dataset_titles, network_text, slug
