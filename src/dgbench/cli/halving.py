@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis.selection import COUNTED_BY, RunKey, records_of
+from dgbench.analysis.evaluations import COUNTED_BY, RunKey, records_of
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.cli.outcome import Search, rows_of, runs_of
 from dgbench.errors import ConfigError

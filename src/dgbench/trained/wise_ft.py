@@ -27,7 +27,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dgbench.analysis.selection import RunKey, TrainVal, choose_draws, records_of
+from dgbench.analysis.draws import choose_draws
+from dgbench.analysis.evaluations import RunKey, records_of
+from dgbench.analysis.selection import TrainVal
 from dgbench.errors import ConfigError
 from dgbench.networks.checkpoint_layouts import misfit
 from dgbench.networks.initial_heads import RandomHead

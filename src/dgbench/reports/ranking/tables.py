@@ -25,7 +25,7 @@ from dgbench.analysis.accuracy import (
     ranks,
     spread,
 )
-from dgbench.analysis.selection import RunKey, first_best, records_of, scores
+from dgbench.analysis.evaluations import RunKey, first_best, records_of, scores
 from dgbench.analysis.shift_verdicts import DOMINANT
 from dgbench.errors import MeasureError
 from dgbench.plan.folds import LOO, tested, trained_on_tested

@@ -18,15 +18,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dgbench.analysis.selection import (
-    CHOSEN,
-    RunKey,
-    Selection,
-    UncountedRuns,
-    accuracies_of,
-    choose_draws,
-    records_of,
-)
+from dgbench.analysis.draws import UncountedRuns, choose_draws
+from dgbench.analysis.evaluations import RunKey, accuracies_of, records_of
+from dgbench.analysis.selection import CHOSEN, Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
 from dgbench.records.rows import LATER_COUNTS

@@ -17,8 +17,9 @@ from pydantic import Field
 from dgbench.analysis import Statistics, correlation_interval, spearman
 from dgbench.analysis.distributions import t
 from dgbench.analysis.effective_robustness import Axes, Line, fit_line, on_axes, outliers
+from dgbench.analysis.evaluations import accuracies_of
 from dgbench.analysis.intervals import Interval
-from dgbench.analysis.selection import Selection, accuracies_of
+from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, MeasureError, RecordError
 from dgbench.plan.settings import FileName, Name
 from dgbench.reports.document import (
