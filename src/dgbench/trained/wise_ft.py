@@ -290,9 +290,9 @@ def chosen_alpha(folders: Sequence[Path]) -> float | None:
     Returns:
         None if the rows are of another dataset, without training environments.
     """
-    rows = []
-    keys = []
-    alphas = []
+    rows: list[dict[str, Any]] = []
+    keys: list[RunKey] = []
+    alphas: list[float] = []
     for position, folder in enumerate(folders):
         mixture, _ = read_rows(folder / ROW_FILE)
         rows += [{**row, "run": position} for row in mixture]

@@ -20,7 +20,8 @@ from dgbench.analysis.accuracy import mean
 from dgbench.plan.folds import LOO, tested, tested_by_fold, trained_on_tested
 from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.chance import chance_of
-from dgbench.reports.evaluation import PAIRS, Group, groups_of, repeats
+from dgbench.reports.evaluation import PAIRS, repeats
+from dgbench.reports.groups import Group, groups_of
 from dgbench.reports.importers import is_from_table
 from dgbench.reports.labels import dataset_titles, known_network, variant_text
 from dgbench.reports.missing import advice
@@ -273,7 +274,7 @@ def _accuracies(
         environments: those that are reported.
         plan: sets of environments that a complete study tests in.
         runs: of the study.
-        tests: its lines of :class:`~dgbench.reports.evaluation.Group`.
+        tests: its lines of :class:`~dgbench.reports.groups.Group`.
         selected: all runs, with what is known of those without rows.
     """
     identity = runs[0].identity

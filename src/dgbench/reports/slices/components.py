@@ -30,7 +30,8 @@ from dgbench.reports.document import (
     selection_text,
     warnings,
 )
-from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
+from dgbench.reports.evaluation import PAIRS, Evaluation, evaluate
+from dgbench.reports.groups import Group, groups_of
 from dgbench.reports.labels import dataset_titles, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem

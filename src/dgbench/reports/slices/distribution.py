@@ -32,7 +32,8 @@ from dgbench.reports.document import (
     selection_text,
     warnings,
 )
-from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
+from dgbench.reports.evaluation import PAIRS, Evaluation, evaluate
+from dgbench.reports.groups import Group, groups_of
 from dgbench.reports.labels import slug
 from dgbench.reports.over_seeds import by_seed, comparable
 from dgbench.reports.reading.collect import Collection

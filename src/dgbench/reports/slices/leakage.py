@@ -20,7 +20,7 @@ from dgbench.plan.folds import trained_on_tested
 from dgbench.plan.settings import FileName
 from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.document import Document, Report, Section, leads, problem_table
-from dgbench.reports.evaluation import one_code
+from dgbench.reports.groups import one_code
 from dgbench.reports.labels import dataset_titles, network_text, slug
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.published import Value, published

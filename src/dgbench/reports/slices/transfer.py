@@ -17,7 +17,7 @@ from dgbench.errors import RecordError
 from dgbench.plan.settings import FileName
 from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.document import Document, Report, Section, leads, problem_table, selection_text
-from dgbench.reports.evaluation import one_code
+from dgbench.reports.groups import one_code
 from dgbench.reports.labels import dataset_titles, slug
 from dgbench.reports.over_seeds import standard_deviation
 from dgbench.reports.reading.collect import Collection
