@@ -32,8 +32,8 @@ from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.leaderboards import leaderboards
-from dgbench.reports.ranking.published import standing_answer
 from dgbench.reports.ranking.report import LeaderboardReport
+from dgbench.reports.ranking.stated import standing_answer
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs

@@ -19,7 +19,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL
 from dgbench.plan.measures import Measures, choose
 from dgbench.reports.evaluation import evaluate
-from dgbench.reports.importers.files import is_table
+from dgbench.reports.importers.file_formats import is_table
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.row_files import IDENTITY_KEYS

@@ -350,3 +350,13 @@ def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[Hel
     if identity["protocol"] == PAIRS:
         return [frozenset(pair) for pair in combinations(identity["given"], 2)]
     return sorted(set(present), key=sorted)
+
+
+def accuracies_by_environment(leaderboard: Leaderboard) -> dict[tuple[str, str, str], float]:
+    """Average accuracies over seeds: dataset, environment and algorithm -> mean."""
+    return {
+        (str(dataset.identity["dataset"]), str(env), algorithm): level
+        for dataset in leaderboard.datasets
+        for env, rows_of_env in dataset.accuracies.groupby("env", sort=False)
+        for algorithm, level in means(by_seed(rows_of_env, "accuracy")).items()
+    }
