@@ -69,8 +69,8 @@ def survivors(
         progress: shows which stop.
 
     Returns:
-        What goes on. Nothing where a run of the rung did not come to its end, so that nothing can
-        be ranked.
+        The studies that advance; none if a run of the rung did not finish, since nothing can be
+        ranked then.
 
     Raises:
         ConfigError: the selection has nothing to rank by.

@@ -85,7 +85,7 @@ def over_pairs(line: ShiftLine, name: str) -> dict[str, Any]:
 
 
 def exact_cell(line: ShiftLine, column: str, name: str, pair: str = ALL_PAIRS) -> dict[str, Any]:
-    """Build the cell of the true value, or an empty one if nobody knows it.
+    """Build the cell of the true value, or an empty one if it is not known.
 
     It is known of datasets whose construction tells it.
     """

@@ -30,7 +30,7 @@ from dgbench.validation import shown
 _MOST_CELLS = 50_000_000  # of a sheet, empty ones between others included
 DOMAINBED_FILE = "results.jsonl"  #: of DomainBed, whose records are no table
 _COMMENTS = re.compile(r"\A(\s*#[^\n]*\n)+")  # before the names of the columns
-_SAMPLE = 65536  # characters from which the separator of a file is told
+_SAMPLE = 65536  # characters from which the separator of a file is guessed
 _RULE = " |+:=-"  # what lines between those of a drawn table consist of
 
 

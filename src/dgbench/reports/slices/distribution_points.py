@@ -103,10 +103,10 @@ def points_of(
     is_fitted = np.ones(len(names), dtype=bool)
     if baselines is not None:
         is_fitted = np.isin(names, list(baselines))
-    nobody = np.zeros(len(names), dtype=bool)
+    no_outlier = np.zeros(len(names), dtype=bool)
     try:
         line = fit_line(inside[is_fitted], outside[is_fitted], axes)
         leaving = outliers(inside, outside, axes)
     except MeasureError as error:
-        return Points(environment, names, inside, outside, None, nobody, str(error))
+        return Points(environment, names, inside, outside, None, no_outlier, str(error))
     return Points(environment, names, inside, outside, line, leaving)
