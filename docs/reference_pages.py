@@ -28,7 +28,8 @@ from dgbench.objectives.contract import Algorithm
 from dgbench.plan.hyperparameters import SHARED, entry_of, resolve
 from dgbench.plan.names import CODES, algorithm_names
 from dgbench.records.predictions import PREDICTION_FILE
-from dgbench.records.rows import ROW_FILE, SHIFT_FILE, Row, RunIdentity
+from dgbench.records.rows import ROW_FILE, SHIFT_FILE, Row
+from dgbench.records.run_identity import RunIdentity
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
 from dgbench.reports.words import GLOSSARY
 

@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 
 from dgbench.analysis.correlation import correlation_difference, correlation_interval, spearman
-from dgbench.analysis.selection import Choices, Last, Records, Selection, TrainVal
+from dgbench.analysis.evaluations import Choices, Records
+from dgbench.analysis.selection import Last, Selection, TrainVal
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.published import published
 from dgbench.reports.reading.collect import Collection, collect

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dgbench.records.rows import Row, RunIdentity
+from dgbench.records.rows import Row
+from dgbench.records.run_identity import RunIdentity
 
 IDENTITY = RunIdentity(
     run="abc", dataset="pacs", variant={}, base="pacs", evaluation="sampled", data_seed=0,

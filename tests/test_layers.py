@@ -47,6 +47,8 @@ WITHOUT_TORCH = (
 )  # fmt: skip
 #: of the estimators of shift, functions of arrays; and their report
 SHIFT_WITHOUT_TORCH = (
+    "cells",
+    "concept_tables",
     "density",
     "distances",
     "estimators",

@@ -63,7 +63,7 @@ def stop_soon(by: str) -> None:
 
 
 def stopped_by(stop: KeyboardInterrupt, step: int | None = None) -> str:
-    """Describe what ended a run, and at which step, in no words if nobody knows what it was.
+    """Describe what ended a run, and at which step, in no words if that is not known.
 
     Args:
         stop: that ended it.

@@ -10,19 +10,9 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from dgbench.analysis.selection import (
-    Choices,
-    Last,
-    LooVal,
-    OodVal,
-    Oracle,
-    Records,
-    RunKey,
-    TrainVal,
-    UncountedRuns,
-    Yu2024,
-    choose_draws,
-)
+from dgbench.analysis.draws import UncountedRuns, choose_draws
+from dgbench.analysis.evaluations import Choices, Records, RunKey
+from dgbench.analysis.selection import Last, LooVal, OodVal, Oracle, TrainVal, Yu2024
 from dgbench.errors import ConfigError
 
 GIVEN = ("a", "b", "c")

@@ -12,19 +12,8 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from dgbench.analysis.selection import (
-    COUNTED_BY,
-    Last,
-    LooVal,
-    OodVal,
-    Oracle,
-    Records,
-    RunKey,
-    Selection,
-    TrainVal,
-    describe,
-    records_of,
-)
+from dgbench.analysis.evaluations import COUNTED_BY, Records, RunKey, records_of
+from dgbench.analysis.selection import Last, LooVal, OodVal, Oracle, Selection, TrainVal, describe
 from dgbench.errors import ConfigError
 
 CONF = Path(__file__).parents[2] / "conf" / "selection"

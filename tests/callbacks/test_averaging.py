@@ -24,7 +24,8 @@ from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.network_specs import Sizes
 from dgbench.plan.settings import TrainerSettings
-from dgbench.records.rows import RunIdentity, lines_before
+from dgbench.records.rows import lines_before
+from dgbench.records.run_identity import RunIdentity
 from dgbench.training.modules import SingleRun
 
 pytestmark = [

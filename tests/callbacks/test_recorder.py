@@ -16,7 +16,8 @@ from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.recorder import Recorder, RunRecord, training_validation_error
 from dgbench.errors import DivergedError
 from dgbench.records.files import Checksum
-from dgbench.records.rows import Row, RunIdentity, append_rows, read_rows
+from dgbench.records.rows import Row, append_rows, read_rows
+from dgbench.records.run_identity import RunIdentity
 
 WHO = RunIdentity(
     run="abc", dataset="toy", variant={}, base="none", evaluation="exact", data_seed=0,

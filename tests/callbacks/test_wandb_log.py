@@ -572,7 +572,7 @@ def test_what_failed_at_its_end_is_sent_again(
 
 def test_runs_are_compared_by_all_that_their_results_share() -> None:
     """Seed and fold are averaged over; dataset, network, selection and hyperparameters are not."""
-    from dgbench.records.rows import DEFAULTS
+    from dgbench.records.run_identity import DEFAULTS
 
     identity: dict[str, Any] = {**DEFAULTS, **IDENTITY}
     name = comparison(identity, "last")

@@ -11,15 +11,8 @@ from typing import Any
 
 import pytest
 
-from dgbench.records.rows import (
-    IDENTITY_CHECKS,
-    LATER_KEYS,
-    Row,
-    RowParser,
-    RunIdentity,
-    parse_rows,
-    read_rows,
-)
+from dgbench.records.rows import LATER_KEYS, Row, RowParser, parse_rows, read_rows
+from dgbench.records.run_identity import IDENTITY_CHECKS, RunIdentity
 from tests.complaints import one_line
 
 IDENTITY = RunIdentity(

@@ -14,12 +14,12 @@ from dgbench.records.rows import (
     LATER_KEYS,
     Row,
     RowProblem,
-    RunIdentity,
     append_rows,
     lines_before,
     read_rows,
     row_of,
 )
+from dgbench.records.run_identity import RunIdentity
 
 IDENTITY = RunIdentity(
     run="abc",

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dgbench.records.rows import ROW_FILE, Row, RunIdentity, append_rows
+from dgbench.records.rows import ROW_FILE, Row, append_rows
+from dgbench.records.run_identity import RunIdentity
 
 GIVEN = ["0.90", "0.85", "0.80", "0.10"]
 GRID = [f"{i / 20:.2f}" for i in range(21)]

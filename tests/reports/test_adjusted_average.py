@@ -16,7 +16,7 @@ import dgbench
 from dgbench.records.predictions import PREDICTION_FILE, schema
 from dgbench.reports.slices.errors.adjusted import adjusted_averages
 from dgbench.reports.slices.errors.images import Counts, EnvImages, macro_f1
-from dgbench.reports.slices.errors.report import overall_table
+from dgbench.reports.slices.errors.tables import overall_table
 from tests.complaints import refused
 
 #: training images of Waterbirds by class and background (Sagawa et al., 2020), and tested images

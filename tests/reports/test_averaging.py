@@ -10,7 +10,8 @@ from typing import Any
 
 from dgbench.analysis.selection import Last
 from dgbench.cli.closing import study_table
-from dgbench.records.rows import DEFAULTS, ROW_FILE, read_rows
+from dgbench.records.rows import ROW_FILE, read_rows
+from dgbench.records.run_identity import DEFAULTS
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.over_seeds import algorithms_of
 from dgbench.reports.reading.collect import collect

@@ -213,8 +213,8 @@ def test_the_answer_by_hand() -> None:
     [benchmark] = benchmarks(made)
     assert benchmark_answer(benchmark) == [
         (
-            "Over 4 settings a ranks first by the ideal error, and is told from 1 of the 2 others; "
-            "worst+gap picks a, average picks c."
+            "Over 4 settings a ranks first by the ideal error, and is separated from 1 of the 2 "
+            "others; worst+gap picks a, average picks c."
         ),
         (
             "Over settings and seeds, the algorithm with the lowest ideal error is selected by "

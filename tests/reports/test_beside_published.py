@@ -346,6 +346,9 @@ def test_relative_gap_beside_the_frechet_distance(make: Any, tmp_path: Path) -> 
     names = ("lp", "ft", "gap", "gap published", "distance", "distance published")
     assert [art[name] for name in names] == pytest.approx([0.6, 0.5, 0.2, 0.047, 40, 62.22])
     assert "gap and distance: 1.00 (n=8)" in found.notes[-1]
+    titles = {column.name: column.title for column in found.columns}
+    assert titles["gap published"] == "gap, published"  # as report=shift heads the same number
+    assert titles["distance published"] == "distance, published"
 
 
 def test_no_gap_without_both_tunings(pacs: Path) -> None:

@@ -19,7 +19,8 @@ from dgbench.analysis.selection import Last
 from dgbench.cli.closing import study_table, sweep_table
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
-from dgbench.records.rows import DEFAULTS, ROW_FILE, append_rows, read_rows
+from dgbench.records.rows import ROW_FILE, append_rows, read_rows
+from dgbench.records.run_identity import DEFAULTS
 from dgbench.reports.chance import CLASSES, Chance, beaten, classes_of
 from dgbench.reports.document import Document
 from dgbench.reports.evaluation import Evaluation, evaluate
@@ -28,12 +29,7 @@ from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.render.formats import (
-    csv_files,
-    markdown_table,
-    plain_table,
-    render_html,
-)
+from dgbench.reports.render.formats import csv_files, markdown_table, plain_table, render_html
 from dgbench.reports.render.latex import latex_table
 from tests.reports.long_frames import long_frame
 from tests.studies import make_plan

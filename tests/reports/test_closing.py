@@ -10,7 +10,7 @@ import pytest
 from dgbench.analysis.selection import Last, Oracle
 from dgbench.cli.closing import study_table
 from dgbench.errors import RecordError
-from dgbench.records.rows import DEFAULTS
+from dgbench.records.run_identity import DEFAULTS
 
 
 def rows(make: Any, folds: str, **changes: Any) -> list[dict[str, Any]]:

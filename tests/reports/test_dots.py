@@ -41,7 +41,7 @@ def test_a_long_interval_does_not_dwarf_the_dots() -> None:
     wide = Dot("c", 41.0, (-30.0, 110.0), "not told from the leader")
     assert "Arrow" not in dot_figure(PICTURE, near).caption
     figure = dot_figure(replace(PICTURE, axis=Axis("error (%)", 90.0)), [*near, wide])
-    assert "Arrow: the interval goes on" in figure.caption
+    assert "Arrow: the interval extends beyond the picture" in figure.caption
     assert "A blind guess (90.0%) lies beyond the picture." in figure.caption
     assert ">not told from the leader<" in figure.svg
 

@@ -25,15 +25,15 @@ from dgbench import reports
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.names import our_name
-from dgbench.records.rows import identity_keys
+from dgbench.records.run_identity import identity_keys
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.columns import ALIASES
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.leaderboards import leaderboards
-from dgbench.reports.ranking.published import standing_answer
 from dgbench.reports.ranking.report import LeaderboardReport
+from dgbench.reports.ranking.stated import standing_answer
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs

@@ -15,13 +15,14 @@ import pytest
 
 from dgbench.analysis.selection import Last, Oracle
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.rows import DEFAULTS, ROW_FILE, append_rows
+from dgbench.records.rows import ROW_FILE, append_rows
+from dgbench.records.run_identity import DEFAULTS
 from dgbench.reports.document import Document, title_of
-from dgbench.reports.evaluation import evaluate_study
 from dgbench.reports.frames import measures, results
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import plain_document, render_html, write
+from dgbench.reports.studies import evaluate_study
 from dgbench.reports.tables import Cell, Table, cells, show
 from tests.studies import composed
 

@@ -12,7 +12,7 @@ import pytest
 
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.cli.closing import study_table
-from dgbench.records.rows import DEFAULTS
+from dgbench.records.run_identity import DEFAULTS
 from dgbench.reports.document import TARGET_ORACLE, Document
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dgbench.records.rows import ROW_FILE, Row, RunIdentity, append_rows
+from dgbench.records.rows import ROW_FILE, Row, append_rows
+from dgbench.records.run_identity import RunIdentity
 from dgbench.records.spec import RunSpec
 from tools.archive.checking import check_archive
 from tools.archive.entries import CHECKSUMMED

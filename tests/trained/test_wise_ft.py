@@ -77,7 +77,7 @@ def test_the_line_and_its_ends(tuned: Path, probe: Path) -> None:
     last = tensors(loaded(tuned))
     assert any(not torch.equal(first[name], last[name]) for name in first)
     for alpha in (0.0, 0.37, 1.0):
-        for name, value in tensors(interpolated(ends, alpha, None)).items():
+        for name, value in tensors(interpolated(ends, alpha, None).model).items():
             expected = (1 - alpha) * first[name].double() + alpha * last[name].double()
             torch.testing.assert_close(value.double(), expected, rtol=1e-6, atol=1e-7)
             if alpha in (0.0, 1.0):
@@ -100,7 +100,7 @@ def test_the_beginning_is_built_again_bit_for_bit(of_zero: Path, tmp_path: Path)
     ends = the_ends(of_zero, None)
     assert ends.initial_name == "head=zero"
     begun = module.networks.state_dict()
-    for name, value in tensors(interpolated(ends, 0.0, None)).items():
+    for name, value in tensors(interpolated(ends, 0.0, None).model).items():
         assert torch.equal(value, begun[name]), name
 
 
@@ -124,8 +124,8 @@ def test_the_beginning_with_weights_of_a_file_and_statistics(
     ends = the_ends(folder, None)
     begun = study.module(study.runs[0].fold).networks.state_dict()
     last = tensors(loaded(folder, "best"))
-    middle = tensors(interpolated(ends, 0.5, None))
-    for name, value in tensors(interpolated(ends, 0.0, None)).items():
+    middle = tensors(interpolated(ends, 0.5, None).model)
+    for name, value in tensors(interpolated(ends, 0.0, None).model).items():
         if value.is_floating_point():
             assert torch.equal(value, begun[name]), name
             torch.testing.assert_close(middle[name], (begun[name] + last[name]) / 2)
@@ -198,6 +198,21 @@ def test_test_labels_do_not_choose(tuned: Path, probe: Path, tmp_path: Path) -> 
     assert wise_ft.chosen_alpha(result.folders) == chosen
 
 
+def test_a_run_is_loaded_once_for_each_alpha(
+    tuned: Path, probe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded_folders = []
+
+    def load_kept(folder: Path, step: str | None, trust: bool) -> Any:
+        loaded_folders.append(folder)
+        return kept(folder, step, trust)
+
+    kept = wise_ft.load_kept
+    monkeypatch.setattr(wise_ft, "load_kept", load_kept)
+    dgbench.evaluate(tuned, averaging="wise_ft", initial=probe, alphas=[0.5], output=tmp_path)
+    assert loaded_folders.count(tuned) == 1
+
+
 def test_draws_of_a_search_keep_draws_of_their_own(tuned: Path, probe: Path) -> None:
     ends = the_ends(tuned, probe)
     model = loaded(tuned)
@@ -225,6 +240,7 @@ def test_what_cannot_be_mixed(tuned: Path, probe: Path, of_zero: Path, tmp_path:
     refused(tuned, "is no list of hundredths", initial=probe, alphas=[0.125])
     refused(tuned, "alphas is empty", initial=probe, alphas=[])
     refused(tuned, "ensemble=true; choose one", initial=probe, ensemble=True)
+    refused(tuned, "weights=x has no effect here", initial=probe, weights="x")
     refused(tuned, "initial=.* has no effect without averaging=wise_ft", averaging=None,
             initial=probe)  # fmt: skip
     refused(tuned, "alphas=.* has no effect", averaging="diwa_uniform", alphas=[0])
@@ -253,8 +269,8 @@ def test_what_cannot_be_mixed(tuned: Path, probe: Path, of_zero: Path, tmp_path:
 def test_a_run_of_zero_steps_is_its_beginning(of_zero: Path, tmp_path: Path) -> None:
     """The same mixture, whether the beginning is built again or was stored."""
     (stored,) = dgbench.train([*WORDS, "head=zero", "trainer.steps=0"], tmp_path / "zero").folders
-    again = interpolated(the_ends(of_zero, None), 0.3, None)
-    mixed = interpolated(the_ends(of_zero, stored), 0.3, None)
+    again = interpolated(the_ends(of_zero, None), 0.3, None).model
+    mixed = interpolated(the_ends(of_zero, stored), 0.3, None).model
     assert the_ends(of_zero, stored).initial_name == "head=zero"
     for name, value in numbers_of(mixed, mixed.networks_that_predict).items():
         assert torch.equal(value, numbers_of(again, again.networks_that_predict)[name]), name

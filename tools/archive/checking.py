@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.errors import DgbenchError, RecordError
+from dgbench.records.checks import shown
 from dgbench.records.files import read_regular
-from dgbench.records.rows import DEFAULTS, shown
+from dgbench.records.run_identity import DEFAULTS
 from dgbench.records.spec import DIRTY, PARTS, RunSpec, canonical, digest
 from dgbench.records.status import DONE
 from dgbench.reports.reading.collect import collect

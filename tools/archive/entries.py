@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from dgbench.errors import RecordError, reason_of
+from dgbench.records.checks import printable_text
 from dgbench.records.files import read_regular, read_yaml
-from dgbench.records.rows import printable_text
 from dgbench.reports.reading.folders import ENTRY_FILE, ROWS
 from tools.archive.croissant import CROISSANT
 

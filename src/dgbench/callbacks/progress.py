@@ -175,7 +175,7 @@ class Scoring:
 
     Attributes:
         seconds: of all evaluations so far.
-        begun: when the one that goes on began.
+        begun: when the current one began.
         images: of it that were scored.
         is_named: whether a line has named it.
     """
@@ -199,7 +199,7 @@ class Scoring:
         self._of = sum(len(loader.scored.indices) for loader in loaders or ())
 
     def end(self, now: float) -> None:
-        """Count the evaluation that goes on as over."""
+        """Count the current evaluation as finished."""
         self.seconds += now - self.begun
         self._count += 1
 

@@ -18,7 +18,8 @@ from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.loggers import error_values
 from dgbench.errors import DivergedError
 from dgbench.records.files import Checksum, keep_beginning
-from dgbench.records.rows import Row, RunIdentity, append_rows, lines_before, read_rows
+from dgbench.records.rows import Row, append_rows, lines_before, read_rows
+from dgbench.records.run_identity import RunIdentity
 
 COUNTED = ("seen", "wrong", "loss")  # of every eval set
 BY_CLASS = ("class_seen", "class_wrong")  # also, if classes are counted

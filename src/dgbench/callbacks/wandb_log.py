@@ -31,7 +31,7 @@ from dgbench.records.wandb_runs import (
 
 LIVE_RUNS = 100  # of one process; docs/how_to/loggers.md says what they cost
 VALIDATION = f"{ERRORS}training_val"
-ADVICE = "training goes on, and the same command sends later what W&B lacks"
+ADVICE = "training continues, and the same command sends later what W&B lacks"
 STUDY = "study"  #: job type of the W&B run of a study
 
 

@@ -17,10 +17,10 @@ from dgbench.plan.folds import FULL, tested_by_fold
 from dgbench.plan.measures import IDEAL, MeasureChoice, choose
 from dgbench.reports.chance import chance_of, classes_of
 from dgbench.reports.document import TARGET_ORACLE
-from dgbench.reports.evaluation import Study, evaluate_study, expected_folds
 from dgbench.reports.labels import adaptation_text, is_adapted
 from dgbench.reports.missing import grouped_reasons, planned_tests
 from dgbench.reports.render.formats import plain_table
+from dgbench.reports.studies import Study, evaluate_study, expected_folds
 from dgbench.reports.tables import ADAPTED, Column, percent, table
 from dgbench.reports.unlearnable import notes_of_study
 

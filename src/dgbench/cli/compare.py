@@ -92,7 +92,7 @@ def _reading(file: str) -> list[str]:
         ConfigError: there is none of this name.
     """
     from dgbench.records.rows import ROW_FILE
-    from dgbench.reports.importers.files import DOMAINBED_FILE, is_table
+    from dgbench.reports.importers.file_formats import DOMAINBED_FILE, is_table
     from dgbench.reports.reading.folders import ENTRY_FILE, SUFFIX, places
 
     found = [place for place in places(file) if place.exists()]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis.selection import COUNTED_BY, RunKey, records_of
+from dgbench.analysis.evaluations import COUNTED_BY, RunKey, records_of
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.cli.outcome import Search, rows_of, runs_of
 from dgbench.errors import ConfigError
@@ -69,8 +69,8 @@ def survivors(
         progress: shows which stop.
 
     Returns:
-        What goes on. Nothing where a run of the rung did not come to its end, so that nothing can
-        be ranked.
+        The studies that advance; none if a run of the rung did not finish, since nothing can be
+        ranked then.
 
     Raises:
         ConfigError: the selection has nothing to rank by.

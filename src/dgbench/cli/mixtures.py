@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from dgbench.data.description import with_base
-from dgbench.records.rows import RunIdentity
+from dgbench.records.run_identity import RunIdentity
 from dgbench.records.spec import digest
 from dgbench.reports.render.formats import plain_table
 from dgbench.reports.tables import Column, table

@@ -30,12 +30,12 @@ from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.spec import code_version
 from dgbench.records.status import FAILED, is_done, is_settled, read_status
 from dgbench.reports.choices import Choice, choices, choices_table
-from dgbench.reports.evaluation import Study as Evaluated
-from dgbench.reports.evaluation import evaluate_study
 from dgbench.reports.missing import fold_ranges
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.formats import plain_table
+from dgbench.reports.studies import Study as Evaluated
+from dgbench.reports.studies import evaluate_study
 from dgbench.reports.tables import percent
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 from unicodedata import normalize
 
 from dgbench.errors import ConfigError, DataError
-from dgbench.records.rows import printable_text
+from dgbench.records.checks import printable_text
 from dgbench.validation import some_of
 
 SUBSETS = ("train", "val", "test")

@@ -21,7 +21,7 @@ from typing import Any
 
 from dgbench.configuration import CONF, PACKAGE
 from dgbench.errors import RecordError
-from dgbench.records.rows import shown
+from dgbench.records.checks import shown
 
 HASH_DIGITS = 12
 #: keys whose value is the import path of code

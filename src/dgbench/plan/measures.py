@@ -19,7 +19,7 @@ from dgbench.configuration import CONF, config_options
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.plan.building import class_at
 from dgbench.records.files import read_yaml
-from dgbench.records.rows import RunIdentity
+from dgbench.records.run_identity import RunIdentity
 from dgbench.validation import NonBlank, Refusal, Several
 
 IDEAL = "ideal"  #: the measure that the others try to predict

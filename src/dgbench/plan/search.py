@@ -111,8 +111,8 @@ class Halving(Scheme):
     to the last step.
 
     A rung ends where ``trainer.steps`` is divided by ``reduction`` once or more, at the next
-    evaluation; one draw in ``reduction`` goes on, judged by ``chosen_by`` on rows up to there, its
-    mean over folds. A draw that goes on is the run that it would be in a search without rungs.
+    evaluation; one draw in ``reduction`` advances, judged by ``chosen_by`` on rows up to there, its
+    mean over folds. A draw that advances is the run that it would be in a search without rungs.
 
     Source: Jamieson & Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter
         optimization".

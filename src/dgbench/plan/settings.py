@@ -18,8 +18,8 @@ from omegaconf import OmegaConf
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dgbench.errors import ConfigError
+from dgbench.records.checks import printable_text
 from dgbench.records.predictions import need_pyarrow
-from dgbench.records.rows import printable_text
 from dgbench.seeding import ALL, Moved
 from dgbench.validation import (
     AtLeast0,

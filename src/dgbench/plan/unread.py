@@ -2,7 +2,7 @@
 
 Where results would be others than the word says it is refused, with what makes it count. A
 preference that changes no result, as how often a logger gets a line, is only named. Values that
-nobody typed are never named.
+were not typed are never named.
 """
 
 from __future__ import annotations

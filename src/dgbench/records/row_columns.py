@@ -13,16 +13,15 @@ from operator import itemgetter
 from typing import Any
 
 from dgbench.errors import RecordError
+from dgbench.records.checks import LARGEST_COUNT, printable_text
 from dgbench.records.rows import (
     CUT,
-    LARGEST_COUNT,
     LATER_COUNTS,
     LATER_KEYS,
     ROW_CHECKS,
     SUBSETS,
     RowParser,
     decode_together,
-    printable_text,
 )
 
 Column = Sequence[Any]

@@ -1,120 +1,41 @@
-"""Result rows: the row, the identity of the run that wrote it, and the file they are kept in.
+"""Result rows: the row, and the file that rows are kept in.
 
 Everything that dgbench reports is a function of rows. A row file (``errors.jsonl``) holds one JSON
-object per line: the identity of the run that wrote it and one counted error. Values are checked by
-the types that fields declare: whatever else a file holds is named and never reaches a table. No
-torch is imported here: reports run on a login node.
+object per line: the identity of the run that wrote it (:mod:`.run_identity`) and one counted error.
+No torch is imported here: reports run on a login node.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from enum import Flag, auto
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 from dgbench.errors import RecordError
+from dgbench.records.checks import (
+    LARGEST_COUNT,
+    Check,
+    first_fault,
+    number,
+    optional,
+    printable_text,
+    shown,
+    truth,
+    whole,
+)
 from dgbench.records.files import Checksum, append_lines, read_regular, write_whole
+from dgbench.records.run_identity import DEFAULTS, IDENTITY_CHECKS, RunIdentity, defaults_of, misfit
 
 ROW_FILE = "errors.jsonl"
 SHIFT_FILE = "shifts.jsonl"  #: rows of another kind, see ``dgbench.records.shift_rows``
 PLAN_FILE = "planned.json"  #: in a job's folder: the run folders that it means to fill
 FEATURE_FILE = "features.npz"  #: of an evaluated run: features of some images
-#: backbone, initial weights and tuning of a model that dgbench did not train
-EVALUATED = "evaluated"
-NOT_ADAPTED = "none"  #: adaptation of a model that is tested as it was trained
 IDENTITY_FILE = "identity.json"  #: of what code, packages, machine and data a run is made
 
 SUBSETS = ("train", "val", "test")
-
-
-class Role(Flag):
-    """What a key of a run's identity tells. Reports group runs by roles, see :func:`keys`."""
-
-    DATASET = auto()  #: which dataset, of which base images, and how errors are counted
-    FORM = auto()  #: which form of the dataset
-    DATA_SEED = auto()  #: what is random in its images and their split
-    NETWORK = auto()
-    PROTOCOL = auto()
-    FOLDS = auto()  #: which environments all folds together are tested in
-    FOLD = auto()  #: which environments this run is tested in
-    TRAINING = auto()
-    SEARCH = auto()  #: which draw of which search of hyperparameters
-    SEED = auto()
-    RUN = auto()
-    CODE = auto()
-    FACT = auto()  #: what follows from the others, and groups nothing
-    DATA = DATASET | FORM | DATA_SEED
-    SETTING = DATA | NETWORK | PROTOCOL | FOLDS  #: what results share that stand in one table
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunIdentity:
-    """Who wrote a row: one run, i.e. one trained model (fold x seed x hyperparameters)."""
-
-    run: Annotated[str, Role.RUN]  #: hash of the run's specification, see ``dgbench.records.spec``
-    dataset: Annotated[str, Role.DATASET]  #: name of the dataset, e.g. ``sr_cmnist``
-    #: what distinguishes this form of the dataset (ratio, scale, resolution, ...)
-    variant: Annotated[dict[str, Any], Role.FORM]
-    #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
-    base: Annotated[str, Role.DATASET]
-    evaluation: Annotated[str, Role.DATASET]  #: ``exact`` or ``sampled`` errors
-    #: which images an environment gets, label noise, spurious features
-    data_seed: Annotated[int, Role.DATA_SEED]
-    split_seed: Annotated[int, Role.DATA_SEED]  #: train/val split
-    given: Annotated[list[str], Role.FORM]  #: names of the given environments, in order
-    algorithm: Annotated[str, Role.TRAINING]  #: name of the algorithm, e.g. ``vrex``
-    #: what is read of hyperparameters, and settings of training that are not the default
-    hparams: Annotated[dict[str, Any], Role.TRAINING]
-    #: number of the hyperparameter draw; 0 is the default set
-    draw: Annotated[int, Role.SEARCH] = 0
-    space: Annotated[str, Role.SEARCH] = "domainbed"  #: search space that the draw is from
-    trial: Annotated[int, Role.SEARCH] = 0  #: repetition of the search that the draw is from
-    backbone: Annotated[str, Role.NETWORK]  #: name of the network, e.g. ``resnet50-bn_frozen``
-    init: Annotated[str, Role.NETWORK] = "random"  #: initial weights of the featurizer
-    #: what the classifier starts from: ``random``, ``zero`` or ``zero_shot``
-    head: Annotated[str, Role.NETWORK] = "random"
-    #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages, ``lora``,
-    #: ``bias`` and ``norm`` with few trained parameters
-    tuning: Annotated[str, Role.NETWORK] = "ft"
-    #: of all networks together; None in rows older than the key
-    n_parameters: Annotated[int | None, Role.FACT] = None
-    #: how many parameters training changes; None in rows older than the key
-    n_trainable: Annotated[int | None, Role.FACT] = None
-    #: K of the dataset; None in rows older than the key
-    n_classes: Annotated[int | None, Role.FACT] = None
-    #: which random numbers the seed decides: ``all``, ``order``, ``weights``, ``inputs``,
-    #: ``nothing``; ``stream``: the order of the images that a model adapts to
-    seed_moves: Annotated[str, Role.NETWORK] = "all"
-    protocol: Annotated[str, Role.PROTOCOL]  #: name of the protocol, e.g. ``loo``
-    fold: Annotated[str, Role.FOLD]  #: ``0``, ``1``, ... or ``full``
-    #: given environments this run never trained on (flexible: of which it lacks some class)
-    held_out: Annotated[list[str], Role.FOLD]
-    #: tested environments of every fold; None: one each (loo) or all others
-    folds: Annotated[list[list[str]] | None, Role.FOLDS] = None
-    #: initial weights, order of minibatches, random inputs of the algorithm
-    seed: Annotated[int, Role.SEED]
-    #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
-    averaging: Annotated[str, Role.TRAINING] = "none"
-    #: what adapts the model to unlabeled test images, ``none``, ``bn``, ``tent``, ...
-    adaptation: Annotated[str, Role.TRAINING] = NOT_ADAPTED
-    #: whether environments besides the given ones exist, as the ideal measure needs
-    beyond: Annotated[bool, Role.FACT] = True
-    #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
-    grouped: Annotated[bool, Role.FACT] = False
-    #: ``ENVIRONMENT: CLASS`` of a tested environment and a class that no training environment of
-    #: the run has -> its share of the tested images; empty if there is none, and in rows older
-    #: than the key
-    unlearnable: Annotated[dict[str, float], Role.FACT] = field(default_factory=dict)
-    #: hash of the images' files, if the dataset has any; empty in rows older than the key
-    content: Annotated[str, Role.FACT] = ""
-    #: import path of a user's class or function -> hash of its module's text
-    user_code: Annotated[dict[str, str], Role.CODE] = field(default_factory=dict)
-    #: version of dgbench that wrote the row, with the commit if it is known
-    code: Annotated[str, Role.CODE]
 
 
 #: counts of images, at most those seen, that rows may lack
@@ -224,24 +145,24 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
     rows: list[ParsedRow] = []
     problems: list[tuple[int, str]] = []
     known: dict[str, Any] = {}
-    numbers: list[int] = []
+    places: list[int] = []
     waiting: list[bytes] = []  # lines of one identity, which are parsed together
 
     def parse_waiting() -> None:
         together = parser.values_of(waiting)
-        for position, number in enumerate(numbers):
+        for position, place in enumerate(places):
             values = together[position] if together else None
             if values is not None:
-                rows.append(ParsedRow(number, known, values))
+                rows.append(ParsedRow(place, known, values))
                 continue
             try:
-                rows.append(ParsedRow(number, *parser.parse(waiting[position])))
+                rows.append(ParsedRow(place, *parser.parse(waiting[position])))
             except RecordError as error:
-                problems.append((number, str(error)))
-        numbers.clear()
+                problems.append((place, str(error)))
+        places.clear()
         waiting.clear()
 
-    for number, line in enumerate(content.split(b"\n"), start=1):
+    for place, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue
         identity = parser.known(line)
@@ -249,13 +170,13 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
             parse_waiting()
         if identity is not None:
             known = identity
-            numbers.append(number)
+            places.append(place)
             waiting.append(line)
             continue
         try:
-            rows.append(ParsedRow(number, *parser.parse(line)))
+            rows.append(ParsedRow(place, *parser.parse(line)))
         except RecordError as error:
-            problems.append((number, str(error)))
+            problems.append((place, str(error)))
     parse_waiting()
     return rows, problems
 
@@ -275,8 +196,8 @@ def cleaned(path: Path) -> str:
     faulty = {line for line, _ in parse_rows(content)[1]}
     good: dict[bytes, None] = {}
     repeated = 0
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip() or number in faulty:
+    for place, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip() or place in faulty:
             continue
         repeated += line in good
         good[line] = None
@@ -486,55 +407,6 @@ def _fault(values: Mapping[str, Any]) -> str:
     return ""
 
 
-#: returns no text for a good value, else what is wrong with it, e.g. "is 1.5, not a whole number"
-Check = Callable[[Any], str]
-
-LONGEST = 1000  #: characters of a text
-DEEPEST = 8  #: lists inside one another
-LARGEST_COUNT = 2**31 - 1  #: tables keep steps and images in 32 bits
-_LARGEST_NUMBER = 2**63 - 1
-
-
-def printable_text(value: Any) -> str:
-    """Check for printable text of reasonable length.
-
-    Control characters break what they are written to.
-    """
-    if type(value) is not str:
-        return f"is {shown(value)}, not text"
-    if len(value) > LONGEST:
-        return f"is {len(value)} characters long"
-    if value.isprintable():
-        return ""
-    return f"holds a character that cannot be printed: {shown(value)}"
-
-
-# a file has millions of values: each check is one call if the value is good
-
-
-def whole(low: int = -_LARGEST_NUMBER, high: int = _LARGEST_NUMBER) -> Check:
-    """Make a check for whole numbers from ``low`` to ``high``, written without a point."""
-
-    def check(value: Any) -> str:
-        if type(value) is int and low <= value <= high:
-            return ""
-        return f"is {shown(value)}, not a whole number from {low} to {high}"
-
-    return check
-
-
-def truth(value: Any) -> str:
-    """Check for true or false."""
-    return "" if type(value) is bool else f"is {shown(value)}, neither true nor false"
-
-
-def number(value: Any) -> str:
-    """Check for a finite number."""
-    if type(value) in (int, float) and abs(value) <= _LARGEST_NUMBER:
-        return ""
-    return f"is {shown(value)}, not a finite number"
-
-
 def subset(value: Any) -> str:
     """Check for the name of a subset."""
     if type(value) is str and value in SUBSETS:
@@ -548,86 +420,6 @@ def loss(value: Any) -> str:
         return ""
     return number(value)
 
-
-def optional(check: Check) -> Check:
-    """Make a check that passes null and what the given one passes."""
-    return lambda value: "" if value is None else check(value)
-
-
-def list_of(check: Check) -> Check:
-    """Make a check for lists whose items pass the given one."""
-
-    def check_list(value: Any) -> str:
-        if type(value) is not list:
-            return f"is {shown(value)}, not a list"
-        for item in value:
-            fault = check(item)
-            if fault:
-                return f"has an item that {fault}"
-        return ""
-
-    return check_list
-
-
-def mapping_of(check: Check) -> Check:
-    """Make a check for mappings of printable names to values that pass the given one."""
-
-    def check_mapping(value: Any) -> str:
-        if type(value) is not dict:
-            return f"is {shown(value)}, not a mapping"
-        for name in value:
-            fault = printable_text(name)
-            if fault:
-                return f"has a name that {fault}"
-        for name, item in value.items():
-            fault = check(item)
-            if fault:
-                return f"has {name}, which {fault}"
-        return ""
-
-    return check_mapping
-
-
-def plain_mapping(value: Any) -> str:
-    """Check hyperparameters, or options of a dataset.
-
-    These are names with text, a number, a truth, null, or lists of these.
-    """
-    return mapping_of(lambda item: _plain(item, DEEPEST))(value)
-
-
-def _plain(value: Any, deepest: int) -> str:
-    if type(value) is list and deepest:
-        for item in value:
-            fault = _plain(item, deepest - 1)
-            if fault:
-                return f"has an item that {fault}"
-        return ""
-    if type(value) is float:  # an infinite limit is no limit, and a hyperparameter may have none
-        return "is NaN" if math.isnan(value) else ""
-    if type(value) is int:
-        return number(value)
-    if value is None or type(value) is bool:
-        return ""
-    return printable_text(value)
-
-
-#: the check of each type that a field is declared with
-BY_TYPE: dict[Any, Check] = {
-    str: printable_text,
-    int: whole(),
-    bool: truth,
-    float: number,
-    float | None: optional(number),
-    int | None: optional(whole()),
-    list[str]: list_of(printable_text),
-    list[list[str]] | None: optional(list_of(list_of(printable_text))),
-    list[int]: list_of(whole()),
-    dict[str, Any]: plain_mapping,
-    dict[str, str]: mapping_of(printable_text),
-    dict[str, float]: mapping_of(number),
-    dict[str, list[int]]: mapping_of(list_of(whole())),
-}
 
 #: of the keys of a row besides its identity
 ROW_CHECKS: dict[str, Check] = {
@@ -643,98 +435,5 @@ ROW_CHECKS: dict[str, Check] = {
 }
 
 
-def first_fault(values: Mapping[str, Any], checks: Mapping[str, Check]) -> str:
-    """Describe which value first fails its check, and how, in no words if all pass.
-
-    Keys that are absent are passed over.
-    """
-    for key, check in checks.items():
-        if key in values:
-            fault = check(values[key])
-            if fault:
-                return f"{key} {fault}"
-    return ""
-
-
-def misfit(identity: Mapping[str, Any]) -> str:
-    """Describe what in an identity contradicts the rest of it, in no words if nothing does."""
-    names: Sequence[str] = identity["given"]
-    if not names or len(set(names)) < len(names):
-        return f"given is {shown(names)}, not different names"
-    strange = [env for env in identity["held_out"] if env not in names]
-    if strange:
-        return f"held_out has {shown(strange[0])}, which is not given"
-    fold = identity["fold"]
-    folds = identity.get("folds")
-    if folds and fold != "full" and not (fold.isdecimal() and int(fold) < len(folds)):
-        return f"fold is {shown(fold)}, none of its {len(folds)} folds"
-    return ""
-
-
-def shown(value: Any) -> str:
-    """Format a value as JSON in ASCII, cut to a readable length."""
-    written = json.dumps(value)
-    return written if len(written) <= 40 else f"{written[:37]}..."
-
-
-def _defaults(kind: type[Any]) -> dict[str, Any]:
-    """Collect the defaults of those fields of a dataclass that have one."""
-    plain = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
-    built = {f.name: f.default_factory() for f in fields(kind) if f.default_factory is not MISSING}
-    return {**plain, **built}
-
-
-#: what keys of an identity mean that a row lacks because it is older than they are
-DEFAULTS = _defaults(RunIdentity)
-
-IDENTITY_CHECKS = {name: BY_TYPE[kind] for name, kind in get_type_hints(RunIdentity).items()}
 #: keys that no line lacks, however old
-NEEDED = frozenset((*IDENTITY_CHECKS, *ROW_CHECKS)) - DEFAULTS.keys() - _defaults(Row).keys()
-_ROLES: dict[str, Role] = {
-    name: kind.__metadata__[0]
-    for name, kind in get_type_hints(RunIdentity, include_extras=True).items()
-}
-
-
-def keys(roles: Role, *more: str | None) -> tuple[str, ...]:
-    """List the keys of an identity that have one of these roles, in their order.
-
-    Args:
-        roles: e.g. ``Role.DATASET | Role.NETWORK``.
-        more: further keys, which come last; None is none.
-    """
-    names = [name for name, role in _ROLES.items() if role in roles]
-    names += [name for name in more if name is not None]
-    return tuple(dict.fromkeys(names))
-
-
-def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Format a text that is equal for identities that agree in all these keys."""
-    return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
-
-
-_PLAIN_TYPES = frozenset({type(None), str, int, float, bool})
-
-
-def identity_keys(
-    identities: Iterable[Mapping[str, Any]], names: Sequence[str]
-) -> list[tuple[str, ...]]:
-    """Make a key of each identity, equal for those that agree in all these keys.
-
-    Many runs share long values, such as thousands of environments: each is formatted once, and keys
-    share its text.
-    """
-    texts: dict[Any, str] = {}
-
-    def key_of(identity: Mapping[str, Any]) -> tuple[str, ...]:
-        key = []
-        for name in names:
-            value = identity.get(name)
-            place = (type(value), value) if type(value) in _PLAIN_TYPES else id(value)
-            text = texts.get(place)
-            if text is None:
-                text = texts[place] = json.dumps(value, sort_keys=True, default=str)
-            key.append(text)
-        return tuple(key)
-
-    return [key_of(identity) for identity in identities]
+NEEDED = frozenset((*IDENTITY_CHECKS, *ROW_CHECKS)) - DEFAULTS.keys() - defaults_of(Row).keys()

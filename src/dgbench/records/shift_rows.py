@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from dgbench.records.checks import BY_TYPE, Check, first_fault
 from dgbench.records.files import append_lines, read_regular
-from dgbench.records.rows import BY_TYPE, Check, RowProblem, first_fault
 from dgbench.records.rows import SHIFT_FILE as SHIFT_FILE
+from dgbench.records.rows import RowProblem
 
 TRIAL = "trial"
 HALF = "half"

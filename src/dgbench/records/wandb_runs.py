@@ -15,7 +15,7 @@ from typing import Any
 
 from dgbench.records.commands import JOBS
 from dgbench.records.files import read_json, write_whole
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.records.spec import digest
 
 MARK_FILE = "wandb.json"  #: in the folder of a run or study that W&B knows
@@ -98,7 +98,7 @@ def comparison(identity: Mapping[str, Any], selection: str) -> str:
     The digits at the end tell apart what the words do not: other hyperparameters, say.
 
     Args:
-        identity: of any of the runs, see :class:`~dgbench.records.rows.RunIdentity`.
+        identity: of any of the runs, see :class:`~dgbench.records.run_identity.RunIdentity`.
         selection: what chose their steps; empty if all steps are shown.
     """
     algorithm = identity["algorithm"]

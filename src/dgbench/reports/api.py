@@ -26,7 +26,7 @@ from dgbench.reports.measuring.choices import selection_table
 from dgbench.reports.measuring.correlations import correlation_table
 from dgbench.reports.measuring.tables import held_out_table, measure_table, seed_table
 from dgbench.reports.ranking.leaderboards import leaderboards
-from dgbench.reports.ranking.published import standing_table
+from dgbench.reports.ranking.stated import standing_table
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.tables import Table

@@ -11,7 +11,7 @@ from typing import Any
 
 from dgbench.analysis.accuracy import mean
 from dgbench.plan.folds import tested
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.chance import classes_of
 from dgbench.reports.labels import sortable
 from dgbench.reports.reading.selected import Selected, SelectedRun

@@ -56,7 +56,7 @@ def document_of(
 
     Args:
         report: makes the document.
-        read: collects all runs, or returns None for a report that reads none; nobody but the
+        read: collects all runs, or returns None for a report that reads none; only the
             report holds them, so that it may drop what it no longer needs.
         selection: chooses steps and draws.
         split_by: one more identity key whose values get tables of their own.

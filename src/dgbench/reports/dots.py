@@ -164,7 +164,7 @@ def draw_dots(
         order: names from top to bottom, where some have no dot; None takes those of the dots.
 
     Returns:
-        Whether an interval is longer than the picture; an arrow shows where it goes on.
+        Whether an interval is longer than the picture; an arrow shows where it continues.
     """
     names = [dot.name for dot in dots] if order is None else list(order)
     places, height = places_of(names)
@@ -206,7 +206,7 @@ def _span(dots: Sequence[Dot], limits: tuple[float, float]) -> tuple[float, floa
 
 def on_cut(is_cut: bool) -> str:
     """Explain the arrows at the ends of intervals, where there are any."""
-    return " Arrow: the interval goes on beyond the picture." if is_cut else ""
+    return " Arrow: the interval extends beyond the picture." if is_cut else ""
 
 
 def _write_beside(axes: Any, dots: Sequence[Dot], places: Mapping[str, float], digits: int) -> None:

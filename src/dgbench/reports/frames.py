@@ -19,7 +19,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL
 from dgbench.plan.measures import Measures, choose
 from dgbench.reports.evaluation import evaluate
-from dgbench.reports.importers.files import is_table
+from dgbench.reports.importers.file_formats import is_table
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.row_files import IDENTITY_KEYS
@@ -64,8 +64,8 @@ def results(
       ``draw``, ``space``, ``trial``, ``backbone``, ``init``, ``head``, ``tuning``,
       ``n_parameters``, ``n_trainable``, ``n_classes``, ``protocol``, ``fold``, ``held_out``,
       ``folds``, ``seed``, ``averaging``, ``beyond``, ``grouped``; see
-      :class:`dgbench.records.rows.RunIdentity`. Lists are tuples. A key that a run does not have,
-      for instance a hyperparameter of another algorithm, is missing (NaN).
+      :class:`dgbench.records.run_identity.RunIdentity`. Lists are tuples. A key that a run does
+      not have, for instance a hyperparameter of another algorithm, is missing (NaN).
     - ``step``: optimizer updates done; ``env``; ``subset``: ``train``, ``val`` or ``test``;
       ``env_held_out``: the run never trained on this environment; ``seen``: images; ``wrong``:
       misclassified images, an expected number if the evaluation is exact; ``error``: wrong / seen;

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dgbench.plan.names import letters_of, our_name
-from dgbench.records.rows import NOT_ADAPTED, Role, identity_key, keys
+from dgbench.records.run_identity import NOT_ADAPTED, Role, identity_key, keys
 from dgbench.records.spec import HASH_DIGITS, digest
 from dgbench.reports.importers import UNKNOWN, is_from_table
 from dgbench.seeding import ALL

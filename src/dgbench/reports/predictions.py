@@ -102,7 +102,7 @@ def of_measure(lines: pd.DataFrame, measure: str, coefficient: str | None = None
 
 
 def selected(selections: pd.DataFrame, measure: str, seed: int | None = None) -> tuple[str, ...]:
-    """Return whom a measure selects in the one setting of a frame; nobody if there is no choice.
+    """Return whom a measure selects in the one setting of a frame; empty if there is no choice.
 
     Args:
         selections: of :func:`selection_frame`.

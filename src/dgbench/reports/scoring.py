@@ -19,7 +19,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.measures import IDEAL, WORST, MeasureChoice, Measures, choose
 from dgbench.records.predictions import ATTRIBUTE, about_predictions, need_pyarrow, read_predictions
 from dgbench.reports.importers.arrays import is_array, read_array
-from dgbench.reports.importers.files import is_table
+from dgbench.reports.importers.file_formats import is_table
 from dgbench.reports.importers.predictions import predictions_of_one
 from dgbench.validation import NotNegative, Refusal, Several, checked, shown
 

@@ -20,7 +20,8 @@ from dgbench.reports.labels import slug
 from dgbench.reports.published import Published
 from dgbench.reports.reading.shift_settings import ShiftLine, ShiftSetting
 from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid, heat, label_of
-from dgbench.shift.tables import interval_words, nearest, other_features, points
+from dgbench.shift.cells import interval_words, other_features
+from dgbench.shift.tables import nearest, points
 
 _MOST_NUMBERS = 12  # environments up to which cells of a matrix hold numbers
 _LETTERS = 16  # of a name that is shown

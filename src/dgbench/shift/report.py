@@ -25,19 +25,17 @@ from dgbench.reports.reading.shift_settings import DIAGNOSTIC, VALUE, ShiftSetti
 from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.tables import Table
 from dgbench.reports.words import glossary
+from dgbench.shift.cells import class_text, pair_text
+from dgbench.shift.concept_tables import CONCEPT_TITLES, concept_table
 from dgbench.shift.figures import shift_matrices, shift_plane
 from dgbench.shift.tables import (
-    CONCEPT_TITLES,
     DISTANCE_TITLES,
     PRETRAINING,
-    class_text,
-    concept_table,
     distance_table,
     frechet_table,
     network_table,
     number_table,
     pair_tables,
-    pair_text,
     published_shifts,
     refusal_table,
     shift_table,

@@ -7,51 +7,45 @@ construction of the dataset tells it, and what papers printed.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from dgbench.analysis.accuracy import mean
-from dgbench.analysis.shift_verdicts import HALF_SAMPLING, NO_INTERVAL, SPREAD
+from dgbench.analysis.shift_verdicts import HALF_SAMPLING, SPREAD
 from dgbench.errors import ConfigError
-from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
+from dgbench.records.shift_rows import HALVES, LABELS
 from dgbench.reports.labels import slug
-from dgbench.reports.over_seeds import over_seeds, standard_deviation
+from dgbench.reports.over_seeds import over_seeds
 from dgbench.reports.published import Published, Value, published, shifts
-from dgbench.reports.reading.shift_settings import (
-    ALL_PAIRS,
-    DIAGNOSTIC,
-    VALUE,
-    ShiftLine,
-    ShiftSetting,
-)
+from dgbench.reports.published.beside import published_column, source_note
+from dgbench.reports.reading.shift_settings import DIAGNOSTIC, ShiftLine, ShiftSetting
 from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.shift.cells import (
+    DATASET,
+    FLAGS,
+    PAIR,
+    class_text,
+    exact_cell,
+    filled,
+    flag_text,
+    interval_words,
+    null_columns,
+    other_features,
+    pair_text,
+    printed,
+    value_cell,
+    values_by_pair,
+    with_null,
+)
 from dgbench.shift.verdicts import verdicts
 
-DATASET = Column("dataset", key=True)
-PAIR = Column("pair", key=True)
-FLAGS = Column("flags")
-NULL_HELP = (
-    "the same estimate between two halves of both sides together, where every shift is 0: noise "
-    "and bias"
-)
-OTHER_FEATURES = "(other features)"
-#: what stands beside the estimators that have no choice of sources
-COVARIATE_AND_CONCEPT = "zhang2023_table1"
 DISTANCES = "ye2022_table3"
 PRETRAINING = "yu2024_table2"
 NETWORKS = ("ye2022_table4", "ye2022_table6", "ye2022_table7")
 SPLITS = 5  # of the tables of NETWORKS
 AXES = (("div", "diversity"), ("cor", "correlation"))
 DISTANCE_TITLES = {"emd": "EMD", "mmd2": "MMD²", "ni": "NI"}
-CONCEPT_TITLES = {
-    "tv": "M_cov, total variation",
-    "disc": "M_cov, discrepancy",
-    "min": "M_cpt min",
-    "max": "M_cpt max",
-    "noise": "disagreement without shift",
-}
-_PRINTED = {"tv": "cov", "min": "cpt_min", "max": "cpt_max"}
 _NO_SHIFT = (
     "No shift: the same estimate between two halves of both sides together, where the truth is 0. "
     "It shows noise and bias."
@@ -68,126 +62,6 @@ _INTERVALS = {
 }
 
 
-def value_cell(
-    line: ShiftLine,
-    column: str,
-    name: str,
-    null: str = NO_NULL,
-    pair: str = ALL_PAIRS,
-    part: str = VALUE,
-) -> dict[str, Any]:
-    """Build the cell of an estimate with its interval, flagged where pairs lack it.
-
-    Without an estimate it holds the reason.
-    """
-    estimate = line.value(name, null, pair, part)
-    if estimate is None:
-        if null != NO_NULL:
-            return entry(column, reason="not estimated (null=true)")
-        refused = line.pairs["refused"] if pair == ALL_PAIRS else line.pairs.loc[[pair], "refused"]
-        return entry(column, reason=next((text for text in refused if text), "not estimated"))
-    incomplete = pair == ALL_PAIRS and estimate.pairs < len(line.pairs)
-    flag = f"({estimate.pairs} of {len(line.pairs)} pairs)" if incomplete else ""
-    return entry(
-        column, estimate.value, low=estimate.low, high=estimate.high, n=estimate.trials, flag=flag
-    )
-
-
-def with_null(line: ShiftLine, name: str, pair: str = ALL_PAIRS) -> dict[str, Any]:
-    """Build the cells of a value and of that of the null pair, in columns ``NAME`` and ``NAME
-    null``.
-    """
-    return value_cell(line, name, name, pair=pair) | value_cell(
-        line, f"{name} null", name, HALVES, pair
-    )
-
-
-def null_columns(name: str, title: str, meaning: str = "") -> list[Column]:
-    """Define the columns of :func:`with_null`."""
-    return [
-        Column(name, title, "distance", meaning),
-        Column(f"{name} null", f"{title}, no shift", "distance", NULL_HELP),
-    ]
-
-
-def values_by_pair(line: ShiftLine, name: str) -> list[float]:
-    """List the value of that name of every pair that has it."""
-    estimates = [line.value(name, pair=pair) for pair in line.pairs.index]
-    return [estimate.value for estimate in estimates if estimate]
-
-
-def over_pairs(line: ShiftLine, name: str) -> dict[str, Any]:
-    """Compute mean ± sample standard deviation over a dataset's pairs (Zhang et al. 2023).
-
-    Of a single pair it is the value with its interval.
-    """
-    values = values_by_pair(line, name)
-    if len(values) < 2:
-        return value_cell(line, name, name)
-    return entry(name, mean(values), std=standard_deviation(values), n=len(values))
-
-
-def exact_cell(line: ShiftLine, column: str, name: str, pair: str = ALL_PAIRS) -> dict[str, Any]:
-    """Build the cell of the true value, or an empty one if nobody knows it.
-
-    It is known of datasets whose construction tells it.
-    """
-    estimate = line.value(name, pair=pair)
-    return entry(column, estimate.exact if estimate else None)
-
-
-def pair_text(line: ShiftLine) -> str:
-    """Format the number of pairs by their kind: ``4 folds``, ``6 pairs``, ``3 environments``."""
-    kind = str(line.identity["pairs"])
-    count = len(line.pairs)
-    word = {"folds": "fold", "each": "pair", "reference": "environment"}.get(kind, kind)
-    return f"{count} {word}{'s' * (count != 1)}"
-
-
-def class_text(line: ShiftLine) -> str:
-    """Format how many of all classes are used: ``7 of 7``; ``5 to 7 of 7`` where pairs differ."""
-    classes = line.pairs["classes"]
-    fewest = "" if classes.min() == classes.max() else f"{classes.min()} to "
-    return f"{fewest}{classes.max()} of {line.pairs['of'].max()}"
-
-
-def flag_text(line: ShiftLine) -> str:
-    """Join the flags of a dataset's pairs, each text once.
-
-    A flag that not all pairs have is followed by the number of pairs that have it.
-    """
-    counts = Counter[str]()
-    for text in line.pairs["flags"]:
-        counts.update(flag for flag in text.split("; ") if flag)
-    n_pairs = len(line.pairs)
-    texts = []
-    for flag, n in counts.items():
-        texts.append(flag if n == n_pairs else f"{flag} ({n} of {n_pairs} pairs)")
-    return "; ".join(texts)
-
-
-def filled(columns: Sequence[Column], lines: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Drop the columns, other than keys, that have no value in any line."""
-    present: set[str] = set()
-    for line in lines:
-        present.update(name for name, value in line.items() if value not in (None, ""))
-    return [column for column in columns if column.key or column.name in present]
-
-
-def interval_words(setting: ShiftSetting, names: Sequence[str]) -> str:
-    """Name the kinds of intervals that these values have.
-
-    For example ``95%, half-sampling``, or ``one trial, no interval``.
-    """
-    kinds = set()
-    for line in setting.lines:
-        for (part, null, _, name), estimate in line.values.items():
-            if (part, null) == (VALUE, NO_NULL) and name in names:
-                kinds.add(estimate.interval)
-    kinds.discard(NO_INTERVAL)
-    return f"95%, {' and '.join(sorted(kinds))}" if kinds else "one trial, no interval"
-
-
 def published_shifts(name: str | None) -> Published | None:
     """Look up the published table of diversity and correlation shift of that name; None for None.
 
@@ -201,27 +75,6 @@ def published_shifts(name: str | None) -> Published | None:
             f"report.published={name} is no table of shifts; choose one of {', '.join(shifts())}"
         )
     return published(name)
-
-
-def other_features(setting: ShiftSetting) -> str:
-    """Return the flag of printed numbers beside frozen features (papers trained theirs).
-
-    It is an empty text beside trained ones.
-    """
-    return OTHER_FEATURES if setting.identity["features"] == "frozen" else ""
-
-
-def printed(
-    source: Published | None, row: str, column: str, name: str, flag: str = ""
-) -> dict[str, Any]:
-    """Build the cell of a printed value, in column ``name``.
-
-    It is empty if the paper's table has none.
-
-    Rows of papers are datasets, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR``.
-    """
-    value = source.values.get(row.replace(" ", "_"), {}).get(column) if source else None
-    return entry(name) if value is None else entry(name, value.mean, std=value.error, flag=flag)
 
 
 def points(source: Published) -> dict[str, tuple[float, float]]:
@@ -309,7 +162,7 @@ def _shift_columns(source: Published | None) -> list[Column]:
     for axis, title in AXES:
         columns += null_columns(axis, title)
         columns.append(Column(f"{axis} exact", f"{title}, exact", "distance", built))
-        columns.append(Column(f"{axis} published", f"{title}, published", "distance", paper))
+        columns.append(published_column(axis, title, "distance", paper))
     return [
         *columns,
         Column("cor labels", "correlation, labels shuffled", "distance", shuffled),
@@ -335,7 +188,7 @@ def _caution(setting: ShiftSetting, source: Published) -> str:
         if unlike
         else ""
     )
-    return f"Published: {source.source}; {source.note}.{words}"
+    return f"{source_note(source)}{words}"
 
 
 def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
@@ -356,7 +209,7 @@ def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
         columns += [
             *null_columns(name, title),
             Column(f"{name} exact", f"{title}, exact", "distance"),
-            Column(f"{name} published", f"{title}, published", "distance", source.source),
+            published_column(name, title, "distance", source.source),
         ]
     columns += [Column("dropped", "classes left out (images of p/q)"), FLAGS]
     tables = []
@@ -532,74 +385,6 @@ def distance_table(setting: ShiftSetting) -> Table:
     return table(lines, "distances", title, filled(columns, lines), notes)
 
 
-_CONCEPT_MEANINGS = {
-    "tv": "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation",
-    "disc": (
-        "largest difference of two classifiers' disagreement on p and on q, over those trained here"
-    ),
-    "min": (
-        "share of images on which classifiers of p and of q differ, on the side where they differ "
-        "less"
-    ),
-    "max": "the same where they differ more",
-    "noise": "the same share between classifiers of two halves of p and q together",
-}
-
-
-def concept_table(setting: ShiftSetting) -> Table:
-    """List covariate and concept shift of every dataset beside published ones.
-
-    Source of the published ones: Zhang et al. 2023, Table 1.
-    """
-    source = published(COVARIATE_AND_CONCEPT)
-    printed_columns = [f"{name} published" for name in _PRINTED]
-    is_printed: list[bool] = []
-    lines = []
-    for line in setting.lines:
-        cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line)}
-        for name in CONCEPT_TITLES:
-            cells |= over_pairs(line, name)
-        for name, column in _PRINTED.items():
-            row = str(line.identity["dataset"])
-            cells |= printed(source, row, column, f"{name} published", other_features(setting))
-        is_printed += [cells[column] is not None for column in printed_columns]
-        lines.append(cells)
-    columns = [DATASET, Column("pairs")]
-    columns += [
-        Column(name, title, "distance", _CONCEPT_MEANINGS[name])
-        for name, title in CONCEPT_TITLES.items()
-    ]
-    for column in printed_columns:
-        shift = CONCEPT_TITLES[column.removesuffix(" published")].partition(",")[0]
-        columns.append(Column(column, f"{shift}, published", "distance", source.source))
-    notes = ["Mean ± standard deviation (divisor n-1) over pairs; of one pair, its interval."]
-    if any(is_printed):
-        notes.append(
-            f"Published: {source.source}; {source.note}. Their M_cov is taken over another class "
-            "of hypotheses: 0.325 for PACS as a total variation would mean that photographs and "
-            "sketches can be told apart in only 66% of cases, and a network tells them apart "
-            "nearly always. Compare orders, not sizes."
-        )
-    too_low = [line.title for line in setting.lines if _underestimated(line)]
-    if too_low:
-        notes.append(
-            f"{', '.join(too_low)}: M_cpt max - min exceeds the interval of the total variation, "
-            "which it cannot: the total variation is underestimated there."
-        )
-    title = "Covariate shift M_cov and concept shift M_cpt"
-    return table(lines, "concept", title, filled(columns, lines), notes)
-
-
-def _underestimated(line: ShiftLine) -> bool:
-    """Return whether M_cpt max - min exceeds M_cov, or the high end of its interval, which the true
-    values cannot.
-    """
-    low, high, tv = (line.value(name) for name in ("min", "max", "tv"))
-    return bool(
-        low and high and tv and high.value - low.value > (tv.value if tv.high is None else tv.high)
-    )
-
-
 def frechet_table(setting: ShiftSetting) -> Table:
     """List distances of the pretraining images to environments (Yu et al. 2024, Table 2)."""
     source = published(PRETRAINING)
@@ -634,13 +419,8 @@ def frechet_table(setting: ShiftSetting) -> Table:
             "distance",
             "the same estimate where the truth is 0",
         ),
-        Column(
-            "gap published",
-            "gap, published",
-            "distance",
-            "(linear probing - fine-tuning) / fine-tuning",
-        ),
-        Column("distance published", "distance, published", "distance", source.source),
+        published_column("gap", "gap", "distance", "(linear probing - fine-tuning) / fine-tuning"),
+        published_column("distance", "distance", "distance", source.source),
         FLAGS,
     ]
     notes = [

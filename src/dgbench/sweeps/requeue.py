@@ -19,7 +19,8 @@ from dgbench.interruption import end_with, forget, interrupt, stop_soon
 
 # seconds that a run has to reach its next checkpoint before the job is requeued without it
 PATIENCE = 60.0
-GRACE = 150.0  # seconds after SIGTERM in which Slurm ends a job; where it does not, the job goes on
+# seconds after SIGTERM in which Slurm ends a job; where it does not, the job continues
+GRACE = 150.0
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 
 T = TypeVar("T")
@@ -105,7 +106,7 @@ class _Asked:
         _say("stopped with a checkpoint; waits for Slurm to end this job")
         signal.signal(signal.SIGTERM, _ended_by_slurm)
         time.sleep(GRACE)
-        _say("Slurm did not end this job: it goes on")
+        _say("Slurm did not end this job: it continues")
 
     def _warn(self, number: int, frame: Any) -> None:
         """Ask the work for its next checkpoint, and keep the signal for then."""

@@ -456,7 +456,7 @@ class Batch:
         try:
             problems = self._run()
         except Exception as error:
-            # submitit gives up; what it writes of that is a pickle, which nobody reads
+            # submitit gives up; what it writes of that is a pickle, which nothing reads
             write_result(self.folder, job_of_queue(), {"error": one_line(error, None)})
             raise
         write_result(self.folder, job_of_queue(), {"problems": problems})

@@ -27,7 +27,7 @@ from torch import Tensor
 from dgbench.callbacks.averaging import RunningMean, snapshot
 from dgbench.errors import ConfigError
 from dgbench.networks.checkpoint_layouts import misfit
-from dgbench.records.rows import RunIdentity
+from dgbench.records.run_identity import RunIdentity
 from dgbench.records.spec import canonical, digest
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.loading import load_one, run_folders

@@ -31,7 +31,7 @@ from dgbench.networks.timm_networks import ResNet
 from dgbench.networks.weights import IMAGENET
 from dgbench.plan.domainbed_names import DATASETS
 from dgbench.plan.names import our_name
-from dgbench.records.rows import printable_text
+from dgbench.records.checks import printable_text
 from dgbench.trained.predictor import Predictor
 from dgbench.validation import some_of
 

@@ -34,7 +34,8 @@ from dgbench.plan.settings import TrainerSettings
 from dgbench.records.evaluations import Evaluations
 from dgbench.records.files import write_whole
 from dgbench.records.predictions import PREDICTION_FILE
-from dgbench.records.rows import EVALUATED, IDENTITY_FILE, ROW_FILE, RunIdentity
+from dgbench.records.rows import IDENTITY_FILE, ROW_FILE
+from dgbench.records.run_identity import EVALUATED, RunIdentity
 from dgbench.records.spec import canonical, code_version, digest
 from dgbench.records.status import finish
 from dgbench.trained.adaptation.choice import ChosenAdaptation

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property, partial
@@ -26,7 +26,15 @@ from dgbench.records.status import STATUS_FILE
 from dgbench.seeding import STREAM
 from dgbench.trained.adaptation.choice import ChosenAdaptation
 from dgbench.trained.dfr import DFR, reweighted
-from dgbench.trained.diwa import Accuracy, Siblings, averaged, needed_runs, siblings
+from dgbench.trained.diwa import (
+    GREEDY,
+    UNIFORM,
+    Accuracy,
+    Siblings,
+    averaged,
+    needed_runs,
+    siblings,
+)
 from dgbench.trained.evaluation import (
     Subject,
     evaluate_model,
@@ -43,7 +51,6 @@ from dgbench.trained.wise_ft import (
     WISE_FT,
     chosen_alpha,
     interpolated,
-    moves_statistics,
     pairs,
 )
 from dgbench.training.run_folder import MODEL_FILE
@@ -150,24 +157,37 @@ class Evaluator(Checked):
         """
         self._refuse_beside_adaptation()
         self._refuse_options_of_others()
-        if self.averaging == WISE_FT:
-            return self._evaluate_mixtures(model)
-        if self.averaging == DFR:
-            sources = self._last_layers(model)
-        else:
-            sources = self._means(model) if self.averaging else self._sources(model)
+        if self.averaging is None:
+            return self._evaluate_sources(self._sources(model))
+        self._refuse_ensemble()
+        named = model if isinstance(model, (list, tuple)) else [model]
+        return EVALUATED_BY[self.averaging](self, named)
+
+    def _evaluate_sources(self, sources: Sequence[ModelSource]) -> list[Path]:
+        """Evaluate models one after the other."""
         if not sources:
             raise ConfigError("model=[] names no model; give one, or several")
-        for option, reader in READ_BY.items():
-            value = getattr(self, option)
-            if value is not None and all(source.reads != option for source in sources):
-                raise ConfigError(
-                    f"{option}={value} has no effect here: {reader} reads it; leave it out"
-                )
+        self._refuse_unread({source.reads for source in sources})
         folders: list[Path] = []
         for source in sources:
             folders += self._evaluate(source.name, source.load())
         return folders
+
+    def _refuse_unread(self, reads: Set[str]) -> None:
+        """Refuse an option that none of the models reads.
+
+        Args:
+            reads: keys of :data:`READ_BY` that some of them read.
+
+        Raises:
+            ConfigError: one was given.
+        """
+        for option, reader in READ_BY.items():
+            value = getattr(self, option)
+            if value is not None and option not in reads:
+                raise ConfigError(
+                    f"{option}={value} has no effect here: {reader} reads it; leave it out"
+                )
 
     @cached_property
     def _places(self) -> Places:
@@ -295,28 +315,27 @@ class Evaluator(Checked):
             sources += self._sources(model)
         return sources
 
-    def _evaluate_mixtures(self, model: Any) -> list[Path]:
+    def _evaluate_mixtures(self, named: Sequence[Any]) -> list[Path]:
         """Evaluate runs with weights between their initial ones and their own (WiSE-FT).
 
         All values of alpha are evaluated; what is printed is chosen on validation images of
         training environments.
         """
-        self._refuse_ensemble()
-        named = model if isinstance(model, (list, tuple)) else [model]
+        self._refuse_unread({"step"})
         alphas = sorted(set(self.alphas or ALPHAS))
         folders: list[Path] = []
         for ends in pairs(named, self.initial, self.step, self.trust):
             place = ends.folder.name
             self.tell(f"{place}: from {ends.initial_name} to its own weights ...")
-            if moves_statistics(ends, self.step, self.trust):
-                self.tell(
-                    f"{place}: training moved the running statistics of BatchNorm; they are mixed "
-                    "as the weights are, not renewed"
-                )
             mixtures: list[Path] = []
             for alpha in alphas:
                 mixture = interpolated(ends, alpha, self.step, self.trust)
-                mixtures += self._evaluate(WISE_FT, mixture)
+                if mixture.moves_statistics and not mixtures:
+                    self.tell(
+                        f"{place}: training moved the running statistics of BatchNorm; they are "
+                        "mixed as the weights are, not renewed"
+                    )
+                mixtures += self._evaluate(WISE_FT, mixture.model)
             alpha_chosen = chosen_alpha(mixtures)
             if alpha_chosen is not None:
                 self.tell(f"{place}: training-domain validation chooses alpha {alpha_chosen:g}")
@@ -335,15 +354,13 @@ class Evaluator(Checked):
                 "one of them"
             )
 
-    def _means(self, model: Any) -> list[ModelSource]:
-        """Group runs that belong together, and make a source of the mean of each group."""
+    def _evaluate_means(self, named: Sequence[Any]) -> list[Path]:
+        """Group runs that belong together, and evaluate the mean of each group (DiWA)."""
         kind = str(self.averaging)
-        self._refuse_ensemble()
-        named = model if isinstance(model, (list, tuple)) else [model]
-        return [
-            ModelSource(kind, partial(self._mean, group, kind), "step")
-            for group in siblings(named, self.trust)
-        ]
+        sources = []
+        for group in siblings(named, self.trust):
+            sources.append(ModelSource(kind, partial(self._mean, group, kind), "step"))
+        return self._evaluate_sources(sources)
 
     def _mean(self, group: Siblings, kind: str) -> Predictor:
         """Average runs, judged on the dataset that they were trained on.
@@ -376,16 +393,16 @@ class Evaluator(Checked):
         elsewhere = any(word.startswith(NAMES_DATASET) for word in self.overrides)
         return self._trainer_words() if elsewhere else self.overrides
 
-    def _last_layers(self, model: Any) -> list[ModelSource]:
-        """Make a source of each finished run with its last layer fitted anew (DFR).
+    def _evaluate_last_layers(self, named: Sequence[Any]) -> list[Path]:
+        """Evaluate each finished run with its last layer fitted anew (DFR).
 
         Raises:
             ConfigError: no run is finished.
         """
-        self._refuse_ensemble()
-        named = model if isinstance(model, (list, tuple)) else [model]
-        runs = needed_runs(named, DFR, self.trust)
-        return [ModelSource(DFR, partial(self._last_layer, folder), "step") for folder, _ in runs]
+        sources = []
+        for folder, _ in needed_runs(named, DFR, self.trust):
+            sources.append(ModelSource(DFR, partial(self._last_layer, folder), "step"))
+        return self._evaluate_sources(sources)
 
     def _last_layer(self, folder: Path) -> Predictor:
         """Fit a run's last layer anew on the dataset that it was trained on.
@@ -399,6 +416,15 @@ class Evaluator(Checked):
         fold, images = images_of_own_fold(model, environments, protocol)
         self.tell(f"{folder.name}: fitting its last layer anew ...")
         return reweighted(model.to(device), images, fold.training, self.groups, self.tell)
+
+
+#: how runs are evaluated that ``averaging`` makes other models of
+EVALUATED_BY: Mapping[str, Callable[[Evaluator, Sequence[Any]], list[Path]]] = {
+    UNIFORM: Evaluator._evaluate_means,
+    GREEDY: Evaluator._evaluate_means,
+    WISE_FT: Evaluator._evaluate_mixtures,
+    DFR: Evaluator._evaluate_last_layers,
+}
 
 
 def _complete(run: Path, evaluated: Path) -> None:

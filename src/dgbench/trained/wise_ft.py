@@ -23,9 +23,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
+from dgbench.analysis.draws import choose_draws
+from dgbench.analysis.evaluations import RunKey, records_of
+from dgbench.analysis.selection import TrainVal
 from dgbench.errors import ConfigError
 from dgbench.networks.checkpoint_layouts import misfit
 from dgbench.networks.initial_heads import RandomHead
@@ -71,6 +75,15 @@ class Ends:
     initial: LoadedModel
     initial_name: str  #: for the rows, e.g. ``head=zero_shot`` or ``tuning=lp``
     initial_run: str | None  #: hash of the run that ``initial`` is; None: what training began with
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A run's weights mixed with initial ones."""
+
+    model: LoadedModel
+    #: training changed running statistics of BatchNorm, which are mixed too
+    moves_statistics: bool
 
 
 def pairs(models: Sequence[Any], initial: Any, step: str | None, trust: bool = False) -> list[Ends]:
@@ -221,7 +234,7 @@ def _no_partner(run: tuple[Path, ModelRecord], candidates: Siblings) -> str:
     )
 
 
-def interpolated(ends: Ends, alpha: float, step: str | None, trust: bool = False) -> LoadedModel:
+def interpolated(ends: Ends, alpha: float, step: str | None, trust: bool = False) -> Mixture:
     """Mix the weights of a run with those of its initial model.
 
     Args:
@@ -242,6 +255,8 @@ def interpolated(ends: Ends, alpha: float, step: str | None, trust: bool = False
             f"{ends.folder.name} and its initial model have different networks, which cannot be "
             f"mixed ({problems}); name runs of one network"
         )
+    statistics = [name for name in tuned if name.endswith(("running_mean", "running_var"))]
+    moves_statistics = any(not torch.equal(tuned[name], initial[name]) for name in statistics)
     with torch.no_grad():
         for name, value in tuned.items():
             # lerp is exact at both ends
@@ -249,16 +264,7 @@ def interpolated(ends: Ends, alpha: float, step: str | None, trust: bool = False
     mixture = LoadedModel(model.run, _record(model, ends, alpha), model.step)
     parts = [ends.initial_run] if ends.initial_run else []
     mixture.averaged = (*parts, model.record.identity["run"])
-    return mixture
-
-
-def moves_statistics(ends: Ends, step: str | None, trust: bool = False) -> bool:
-    """Return whether training changed running statistics of BatchNorm, which are mixed too."""
-    model = load_kept(ends.folder, step, trust)
-    initial = numbers_of(ends.initial, model.networks_that_predict)
-    tuned = numbers_of(model, model.networks_that_predict)
-    statistics = [name for name in tuned if name.endswith(("running_mean", "running_var"))]
-    return any(not torch.equal(tuned[name], initial[name]) for name in statistics)
+    return Mixture(mixture, moves_statistics)
 
 
 def numbers_of(model: LoadedModel, networks: Sequence[str]) -> dict[str, Tensor]:
@@ -275,30 +281,30 @@ def numbers_of(model: LoadedModel, networks: Sequence[str]) -> dict[str, Tensor]
 def chosen_alpha(folders: Sequence[Path]) -> float | None:
     """Find the alpha that training-domain validation chooses among a run's mixtures.
 
-    It is the one with the highest mean accuracy on the validation images of the training
-    environments, the largest on ties, as reports choose.
+    Mixtures are draws of a search, among which :class:`~dgbench.analysis.selection.TrainVal`
+    chooses as in a report.
 
     Args:
-        folders: with the rows of one mixture each, in ascending order of alpha.
+        folders: with the rows of one mixture each.
 
     Returns:
         None if the rows are of another dataset, without training environments.
     """
-    best = None
-    highest = 0.0
-    for folder in folders:
-        rows, _ = read_rows(folder / ROW_FILE)
-        accuracies = []
-        for row in rows:
-            if row["subset"] == "val" and not row["env_held_out"]:
-                accuracies.append(1 - row["wrong"] / row["seen"])
-        if not accuracies:
-            return None
-        accuracy = sum(accuracies) / len(accuracies)
-        if best is None or accuracy >= highest:
-            best = float(rows[0]["hparams"]["averaging.alpha"])
-            highest = accuracy
-    return best
+    rows: list[dict[str, Any]] = []
+    keys: list[RunKey] = []
+    alphas: list[float] = []
+    for position, folder in enumerate(folders):
+        mixture, _ = read_rows(folder / ROW_FILE)
+        rows += [{**row, "run": position} for row in mixture]
+        keys.append(RunKey("", draw=mixture[0]["draw"]))
+        alphas.append(float(mixture[0]["hparams"]["averaging.alpha"]))
+    selection = TrainVal()
+    choices = selection.choose(records_of(pd.DataFrame(rows), keys))
+    if choices.reason:
+        return None
+    uncounted = choose_draws(keys, choices, selection)
+    (chosen,) = set(range(len(keys))) - uncounted.lost.keys()
+    return alphas[chosen]
 
 
 def _record(model: LoadedModel, ends: Ends, alpha: float) -> ModelRecord:

@@ -40,22 +40,20 @@ from dgbench.networks.build import FeaturizerFactory, build_networks
 from dgbench.networks.initial_heads import RandomHead
 from dgbench.plan.building import InitialWeights, class_at
 from dgbench.plan.code import present_paths, refuse_code
-from dgbench.records.files import open_regular, read_json, write_whole
-from dgbench.records.rows import (
+from dgbench.records.checks import (
     BY_TYPE,
     DEEPEST,
-    IDENTITY_CHECKS,
-    IDENTITY_FILE,
     LARGEST_COUNT,
     Check,
-    RunIdentity,
     first_fault,
-    misfit,
     optional,
     plain_mapping,
     shown,
     whole,
 )
+from dgbench.records.files import open_regular, read_json, write_whole
+from dgbench.records.rows import IDENTITY_FILE
+from dgbench.records.run_identity import IDENTITY_CHECKS, RunIdentity, misfit
 from dgbench.records.spec import code_version, commit
 from dgbench.seeding import ALL, seed_for
 from dgbench.training.algorithm_class import algorithm_class

@@ -29,7 +29,7 @@ from dgbench.plan.identity import callback_values
 from dgbench.plan.settings import TrainerSettings
 from dgbench.plan.studies import PlannedStudy
 from dgbench.records.evaluations import Evaluations
-from dgbench.records.rows import RunIdentity
+from dgbench.records.run_identity import RunIdentity
 from dgbench.records.spec import RunSpec, code_version
 from dgbench.records.wandb_runs import comparison
 from dgbench.training.blueprint import Blueprint

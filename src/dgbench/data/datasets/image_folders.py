@@ -297,7 +297,7 @@ class ImageFolders(DatasetOptions):
         if self.duplicates == "fail":
             raise DataError(
                 f"{copies.line()}; dataset.duplicates=drop keeps the first file of each, warn "
-                "goes on with all"
+                "keeps them all"
             )
         warn_once(f"{copies.line()}; dataset.duplicates=drop keeps the first file of each")
         return info, subsets

@@ -4,8 +4,8 @@ It is downloaded, unpacked, arranged and noted.
 
 The note, ``data/.fetch/NAME.json``, shows later, or on another machine, what changed. It is what
 :func:`listing` finds of the folder, and the sha256 of each archive. Names and sizes tell what is
-missing or cut short; a changed byte is told by the checksums of all files in
-``data/.fetch/NAME.sha256``.
+missing or cut short; the checksums of all files in
+``data/.fetch/NAME.sha256`` show a changed byte.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.rows import LARGEST_COUNT, LONGEST
+from dgbench.records.checks import LARGEST_COUNT, LONGEST
 from dgbench.reports.importers.cells import (
     HPARAMS,
     NOTHING,
@@ -389,8 +389,8 @@ class Columns:
     def bars(self, key: str, unit: str | None) -> Floats | None:
         """Convert error bars to fractions; None if there are none.
 
-        Bars of a column of their own may have another unit than the means, which is told by their
-        size or asked about. Those behind a mean, as in ``84.7 ± 0.4``, have its unit.
+        Bars of a column of their own may have another unit than the means, which their size
+        tells, or the user is asked. Those behind a mean, as in ``84.7 ± 0.4``, have its unit.
 
         Args:
             key: of the means, whose unit is known.

@@ -250,7 +250,7 @@ def _read_run(
 def _identity(
     record: Mapping[str, Any], held_out: tuple[int, ...], count: int, setting: SweepDescription
 ) -> dict[str, Any]:
-    """Build the fields of :class:`dgbench.records.rows.RunIdentity`.
+    """Build the fields of :class:`dgbench.records.run_identity.RunIdentity`.
 
     Args:
         record: of the run, with ``args`` and ``hparams``.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgbench.errors import RecordError
-from dgbench.records.rows import (
+from dgbench.records.checks import (
     LARGEST_COUNT,
     Check,
     first_fault,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dgbench.errors import RecordError
 from dgbench.plan.domainbed_names import DATASETS
 from dgbench.plan.names import our_name
-from dgbench.records.rows import DEFAULTS
+from dgbench.records.run_identity import DEFAULTS
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Names, Run
 
@@ -189,7 +189,7 @@ def identity_of(
     protocol: str,
     code: str,
 ) -> dict[str, Any]:
-    """Build the fields of :class:`dgbench.records.rows.RunIdentity`.
+    """Build the fields of :class:`dgbench.records.run_identity.RunIdentity`.
 
     Args:
         setting: what the records do not say.

@@ -13,7 +13,8 @@ import pandas as pd
 from dgbench.analysis.accuracy import SPREADS
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, LOO
-from dgbench.records.rows import DEFAULTS, SUBSETS
+from dgbench.records.rows import SUBSETS
+from dgbench.records.run_identity import DEFAULTS
 from dgbench.records.status import DONE, FAILED
 from dgbench.reports.importers import FROM_TABLE
 from dgbench.reports.importers.cells import HPARAMS

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from dgbench.errors import RecordError
-from dgbench.records.rows import (
+from dgbench.records.checks import (
     LARGEST_COUNT,
     Check,
     first_fault,

@@ -17,7 +17,7 @@ import pandas as pd
 
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.plan.measures import IDEAL, MeasureChoice
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.labels import setting_titles, slug, sortable
 from dgbench.reports.over_seeds import Ranking, algorithms_of, complete, seeds_of

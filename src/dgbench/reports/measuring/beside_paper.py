@@ -7,15 +7,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dgbench.analysis import SampleSummary, compatible
-from dgbench.errors import MeasureError
+from dgbench.analysis import SampleSummary
 from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine, settings_table
 from dgbench.reports.measuring.correlations import benchmark_cells, setting_cells
 from dgbench.reports.predictions import COEFFICIENTS, selected
 from dgbench.reports.published import Published, Value, names, published
-from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
+from dgbench.reports.published.beside import (
+    AGREES,
+    difference_cells,
+    published_cell,
+    source_note,
+)
+from dgbench.reports.tables import Column, Table, entry, table
 
-AGREES, DIFFERS = "agrees", "differs"
 TERMS, SELECTED = "hwang2024_table5", "hwang2024_table6"
 _CORRELATED = ("worst_gap", "average")  #: measures of Tables 1 to 4
 _SELECTING = ("ideal", "worst_gap", "average")  #: measures of Table 6
@@ -54,7 +58,7 @@ def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
         cells: dict[str, Any] = {"coefficient": coefficient}
         for measure, title in shown.items():
             cells |= benchmark_cells(benchmark, coefficient, measure, f"{title} ours")
-            cells |= entry(f"{title} paper", theirs[measure].mean)
+            cells |= published_cell(f"{title} paper", theirs[measure])
         lines.append(cells)
     columns = [Column("coefficient", key=True)]
     for title in shown.values():
@@ -64,8 +68,8 @@ def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
         ]
     notes = [
         (
-            f"Ours: mean ± standard deviation over {len(benchmark.lines)} settings. Paper: "
-            f"{paper.source}; {paper.note}."
+            f"Ours: mean ± standard deviation over {len(benchmark.lines)} settings. "
+            f"{source_note(paper, 'Paper')}"
         )
     ]
     return table(lines, "published_terms", f"Beside the paper: {paper.title}", columns, notes)
@@ -127,7 +131,7 @@ def _comparison(benchmark: Benchmark, paper: Published) -> Table | None:
                 title = f"{coefficient} {shown}"
                 theirs = paper.values[row][f"{coefficient.lower()}_{name}"]
                 cells |= setting_cells(line.evaluation, coefficient, name, f"{title} ours")
-                cells |= entry(f"{title} paper", theirs.mean, std=theirs.error)
+                cells |= published_cell(f"{title} paper", theirs)
                 cells |= _difference(title, cells, theirs, paper.seeds)
                 means[name] = cells[f"{title} ours"], theirs.mean
                 verdicts.append(cells[f"{title}: values"])
@@ -137,7 +141,7 @@ def _comparison(benchmark: Benchmark, paper: Published) -> Table | None:
     compared = [word for word in verdicts if word]
     agreeing = sum(order in ("in both", "in neither") for order in orders)
     notes = [
-        f"Paper: {paper.source}; {paper.note}.",
+        source_note(paper, "Paper"),
         (
             f"Values: {compared.count(AGREES)} of {len(compared)} that can be compared agree: the "
             "95% interval of ours less the paper's holds 0 (Welch's, from means and standard "
@@ -185,22 +189,14 @@ def _row(line: BenchmarkLine, paper: Published) -> str:
 
 
 def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int) -> dict[str, Any]:
-    """Compute ours less theirs with its interval, and whether that holds 0; or the reason why there
-    is none.
-    """
+    """Compare the correlation in the cells of a line with the paper's."""
     rho = cells[f"{title} ours"]
-    columns = [f"{title} difference", f"{title}: values"]
+    ours: SampleSummary | str
     if rho is None:
-        return entries(columns, cells[f"{title} ours.reason"])
-    ours = SampleSummary(rho, cells.get(f"{title} ours.std"), cells[f"{title} ours.n"])
-    try:
-        difference = compatible(ours, SampleSummary(theirs.mean, theirs.error, seeds))
-    except MeasureError as problem:
-        return entries(columns, str(problem))
-    return {
-        **interval_entry(columns[0], difference),
-        columns[1]: DIFFERS if difference.excludes_zero else AGREES,
-    }
+        ours = cells[f"{title} ours.reason"]
+    else:
+        ours = SampleSummary(rho, cells.get(f"{title} ours.std"), cells[f"{title} ours.n"])
+    return difference_cells(f"{title} difference", f"{title}: values", ours, theirs, seeds)
 
 
 def _ordering(means: Mapping[str, tuple[float | None, float]]) -> str:

@@ -11,12 +11,13 @@ import pandas as pd
 
 from dgbench.analysis import Measure
 from dgbench.plan.measures import IDEAL
-from dgbench.reports.evaluation import Evaluation, has_no_ideal
+from dgbench.reports.evaluation import Evaluation
 from dgbench.reports.measuring.benchmarks import Benchmark, settings_table
 from dgbench.reports.measuring.correlations import chance_words
 from dgbench.reports.over_seeds import algorithms_of, by_seed, over_seeds, seeds_of
 from dgbench.reports.predictions import candidates, costs, selected
 from dgbench.reports.resolution import smallest_found
+from dgbench.reports.studies import has_no_ideal
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 
 

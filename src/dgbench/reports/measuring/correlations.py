@@ -13,7 +13,7 @@ import pandas as pd
 from dgbench.analysis import sign_test
 from dgbench.analysis.accuracy import mean
 from dgbench.plan.measures import IDEAL, WORST, MeasureChoice
-from dgbench.records.rows import Role, keys
+from dgbench.records.run_identity import Role, keys
 from dgbench.reports.evaluation import Evaluation
 from dgbench.reports.measuring.benchmarks import Benchmark, settings_table
 from dgbench.reports.over_seeds import (

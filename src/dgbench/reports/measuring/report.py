@@ -18,7 +18,7 @@ from dgbench.analysis.selection import Selection
 from dgbench.phases import tracked
 from dgbench.plan.measures import IDEAL
 from dgbench.plan.settings import FileName, Name
-from dgbench.records.rows import Role, keys
+from dgbench.records.run_identity import Role, keys
 from dgbench.reports.chance import beaten
 from dgbench.reports.document import (
     Document,
@@ -183,11 +183,11 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
     others = len(by_ideal.ranks) - 1
     number = f"the {others} others"
     if by_ideal.separated == others:
-        sure = f"and is told from {number}"
+        sure = f"and is separated from {number}"
     elif by_ideal.separated:
-        sure = f"and is told from {by_ideal.separated} of {number}"
+        sure = f"and is separated from {by_ideal.separated} of {number}"
     else:
-        sure = f"but is not told from any of {number}"
+        sure = f"but is not separated from any of {number}"
     if " = " in by_ideal.firsts:
         sure = f"a tie; the first of them {sure.removeprefix('and ').removeprefix('but ')}"
     picks = []

@@ -16,7 +16,7 @@ from dgbench.plan.folds import LOO, tested_by_fold
 from dgbench.plan.measures import IDEAL
 from dgbench.reports.chance import with_errors, with_measures
 from dgbench.reports.document import TARGET_ORACLE
-from dgbench.reports.evaluation import Evaluation, Setting, has_no_ideal
+from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.importers import is_from_table
 from dgbench.reports.measuring.certainty import (
     certainty_table,
@@ -45,6 +45,7 @@ from dgbench.reports.over_seeds import (
 )
 from dgbench.reports.predictions import why_no_ideal
 from dgbench.reports.resolution import below_noise, resolution
+from dgbench.reports.studies import has_no_ideal
 from dgbench.reports.tables import Column, Table, table
 from dgbench.validation import some_of
 

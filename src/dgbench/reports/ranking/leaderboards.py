@@ -18,9 +18,10 @@ import pandas as pd
 
 from dgbench.analysis.accuracy import mean
 from dgbench.plan.folds import LOO, tested, tested_by_fold, trained_on_tested
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.chance import chance_of
-from dgbench.reports.evaluation import PAIRS, Group, groups_of, repeats
+from dgbench.reports.evaluation import PAIRS, repeats
+from dgbench.reports.groups import Group, groups_of
 from dgbench.reports.importers import is_from_table
 from dgbench.reports.labels import dataset_titles, known_network, variant_text
 from dgbench.reports.missing import advice
@@ -273,7 +274,7 @@ def _accuracies(
         environments: those that are reported.
         plan: sets of environments that a complete study tests in.
         runs: of the study.
-        tests: its lines of :class:`~dgbench.reports.evaluation.Group`.
+        tests: its lines of :class:`~dgbench.reports.groups.Group`.
         selected: all runs, with what is known of those without rows.
     """
     identity = runs[0].identity
@@ -349,3 +350,13 @@ def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[Hel
     if identity["protocol"] == PAIRS:
         return [frozenset(pair) for pair in combinations(identity["given"], 2)]
     return sorted(set(present), key=sorted)
+
+
+def accuracies_by_environment(leaderboard: Leaderboard) -> dict[tuple[str, str, str], float]:
+    """Average accuracies over seeds: dataset, environment and algorithm -> mean."""
+    return {
+        (str(dataset.identity["dataset"]), str(env), algorithm): level
+        for dataset in leaderboard.datasets
+        for env, rows_of_env in dataset.accuracies.groupby("env", sort=False)
+        for algorithm, level in means(by_seed(rows_of_env, "accuracy")).items()
+    }

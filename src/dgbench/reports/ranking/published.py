@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection as Names
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
-import numpy as np
-
-from dgbench.analysis import Interval, Rival, noncentrality, spearman
-from dgbench.analysis.accuracy import deviation_behind, ranks
-from dgbench.analysis.distributions import t
+from dgbench.analysis import spearman
+from dgbench.analysis.accuracy import ranks
 from dgbench.errors import ConfigError, MeasureError
-from dgbench.records.rows import identity_key
-from dgbench.reports.document import Figure, Section
-from dgbench.reports.dots import Axis, Dot, Picture, beside, dot_figure, kind_of
-from dgbench.reports.importers.files import is_table, title_of_files
+from dgbench.reports.document import Section
+from dgbench.reports.importers.file_formats import is_table
+from dgbench.reports.importers.files import title_of_files
 from dgbench.reports.importers.table import read_table
-from dgbench.reports.labels import label_meant, slug
+from dgbench.reports.labels import label_meant
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.over_seeds import by_seed, means, too_few
-from dgbench.reports.published import Published, Value, published
-from dgbench.reports.ranking.contests import Contest, averages_of, contests
-from dgbench.reports.ranking.leaderboards import Leaderboard
-from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.shift_settings import estimates_of
-from dgbench.reports.render.drawing import MOST_DRAWN
-from dgbench.reports.standing import Leaders, Verdict
-from dgbench.reports.tables import Column, Table, decimal, entry, table
-
-PRETRAINING = "yu2024_table2"
-_MANY = 1_000_000  # seeds, where it is not known how many: standard errors then count as exact
+from dgbench.reports.over_seeds import means
+from dgbench.reports.published import Published, published
+from dgbench.reports.published.beside import PERCENT, published_cell, source_note
+from dgbench.reports.ranking.leaderboards import Leaderboard, accuracies_by_environment
+from dgbench.reports.tables import Column, Table, entry, table
 
 
 @dataclass(frozen=True)
@@ -121,150 +108,6 @@ def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> 
     return Baseline(_title(theirs), theirs.averages())
 
 
-def standing_section(theirs: Published) -> Section:
-    """Show means with standard errors as a leaderboard, with who leads and from whom the errors
-    separate it.
-    """
-    figure = standing_figure(theirs)
-    return Section(
-        slug(theirs.name),
-        theirs.title,
-        [standing_table(theirs)],
-        [figure] if figure else [],
-        standing_answer(theirs),
-    )
-
-
-def standing_figure(theirs: Published) -> Figure | None:
-    """Draw the average of each algorithm with its interval, best on top; None where none has one.
-
-    The interval is Student's, with the degrees of freedom of one column's seeds.
-    """
-    averages = averages_of(theirs)
-    if not averages:
-        return None
-    order = sorted(averages, key=lambda name: (-averages[name].mean, name))
-    judged = theirs if theirs.seeds else replace(theirs, seeds=_MANY, bar="standard_error")
-    contest = next((one for one in contests(judged) if one.column == "average"), None)
-    verdict = _verdict_of(contest, theirs) if contest else None
-    dots = []
-    for name in order[:MOST_DRAWN]:
-        value = averages[name]
-        interval = None
-        if value.error is not None and judged.seeds > 1:
-            deviation = deviation_behind(value.error, judged.seeds, judged.bar)
-            half = float(t.ppf(0.975, judged.seeds - 1)) * deviation / math.sqrt(judged.seeds)
-            interval = (value.mean - half, value.mean + half)
-        columns = [theirs.values[name].get(column) for column in theirs.columns]
-        parts = [column.mean for column in columns if column is not None]
-        word = beside(verdict, name) if verdict else ""
-        kind = kind_of(verdict, name) if verdict else "open"
-        dots.append(Dot(name, value.mean, interval, word, kind, parts))
-    seeds = (
-        f"{theirs.seeds} seeds" if theirs.seeds else "many seeds, since it does not say how many"
-    )
-    caption = (
-        "Dot: mean of the columns, which small dots show. Line: 95% t interval from the error bars "
-        f"of the table, taken as those of {seeds}. Blue: may be the best; gray: not the best, by "
-        "Welch's t-tests."
-    )
-    undrawn = len(order) - len(dots)
-    if undrawn:
-        caption += f" Not drawn: {undrawn:,} others, which stand in the table."
-    picture = Picture(
-        name=f"accuracy_{slug(theirs.name)}",
-        title="Average accuracy of every algorithm, as stated",
-        caption=caption,
-        axis=Axis("average accuracy (%), higher is better"),
-        parts=Axis("columns (%)"),
-    )
-    return dot_figure(picture, dots)
-
-
-def standing_table(theirs: Published) -> Table:
-    """List every column, their average and the place, one line per algorithm, best first.
-
-    An algorithm that lacks a column has no average.
-    """
-    averages = averages_of(theirs)
-    places = ranks({name: value.mean for name, value in averages.items()})
-    order = sorted(theirs.values, key=lambda name: (places.get(name, math.inf), name))
-    lines = []
-    for name in order:
-        line: dict[str, Any] = {"algorithm": name}
-        for column in theirs.columns:
-            line |= _stated(column, theirs.values[name].get(column), "not in the table")
-        line |= _stated("average", averages.get(name), "an environment is missing")
-        lines.append(line | entry("rank", places.get(name), reason="no average, so no place"))
-    columns = [
-        ALGORITHM,
-        Column("average", "average accuracy", "percent", "unweighted mean of the columns"),
-        Column(
-            "rank", unit="count", help="1 is the highest average; equal ones share the better place"
-        ),
-        *(Column(name, f"{name} accuracy", "percent") for name in theirs.columns),
-    ]
-    notes = [f"{theirs.note}. The error of an average takes those of its columns as independent."]
-    return table(
-        lines, "leaderboard", "Leaderboard: accuracy ± error bar, as stated", columns, notes
-    )
-
-
-def _stated(column: str, value: Value | None, reason: str = "") -> dict[str, Any]:
-    if value is None:
-        return entry(column, reason=reason)
-    return entry(column, value.mean / 100, std=None if value.error is None else value.error / 100)
-
-
-def standing_answer(theirs: Published) -> list[str]:
-    """Write who has the highest average, if that is decided, and what such error bars find."""
-    judged = theirs if theirs.seeds else replace(theirs, seeds=_MANY, bar="standard_error")
-    contest = next((one for one in contests(judged) if one.column == "average"), None)
-    if contest is None:
-        return [too_few(list(theirs.values), 0, "a mean and an error bar in every column")]
-    verdict = _verdict_of(contest, theirs)
-    n, averages = judged.seeds, averages_of(judged)
-    bars = [averages[name].error or 0 for name in contest.names]
-    deviations = [deviation_behind(bar, n, judged.bar) for bar in bars]
-    pairs = [math.hypot(*pair) / math.sqrt(n) for pair in combinations(deviations, 2)]
-    points = noncentrality(n, len(bars)) * float(np.median(pairs))
-    numbers = verdict.numbers("average accuracy", contest.means[0] / 100, above=True)
-    answer = [
-        verdict.headline("average accuracy"),
-        (
-            f"{numbers}. {verdict.apart()} Such error bars find differences of "
-            f"{decimal(points, 1)} points with 80% power (median over pairs)."
-        ),
-    ]
-    if not theirs.seeds:
-        text = "How many seeds there were is not known, and few tell less: say import.seeds=N."
-        answer.append(text)
-    return answer
-
-
-def _verdict_of(contest: Contest, theirs: Published) -> Verdict:
-    """Find who leads a table of means with error bars, and whom these separate from the leader."""
-    first, *others = contest.names
-    lacking = sorted(theirs.values.keys() - set(contest.names))
-    rivals = set(contest.rivals)
-    comparisons = {}
-    for place, name in enumerate(others, start=1):
-        lead = contest.lead_over(place)
-        difference = Interval(lead.estimate / 100, lead.low / 100, lead.high / 100, lead.level)
-        comparisons[name] = Rival(place, contest.paper.seeds, difference, name not in rivals)
-    seeds = theirs.seeds or _MANY
-    return Verdict(
-        leaders=Leaders((first,), tuple(others)),
-        rivals=(*others, *lacking),
-        open_to=frozenset([*rivals, *lacking]),
-        not_best=tuple(contest.beaten),
-        seeds=seeds,
-        basis=f"{theirs.seeds} seeds" if theirs.seeds else "error bars, taken as exact,",
-        remarks=dict.fromkeys(lacking, "a column or an error bar is missing"),
-        comparisons=comparisons,
-    )
-
-
 def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -> list[Table]:
     """Compare every algorithm and column of both, by dataset and by environment: ours, theirs and
     the difference.
@@ -332,130 +175,13 @@ def _comparison(leaderboard: Leaderboard, theirs: Published, settings: str) -> T
                 difference = accuracy - printed[algorithm][name]
             reason = "one of the two is missing"
             line |= entry(f"{name} ours", accuracy, reason=reason)
-            line |= _stated(f"{name} theirs", value)
+            line |= published_cell(f"{name} theirs", value, unit=PERCENT)
             line |= entry(f"{name} difference", difference, reason=reason)
         lines.append(line)
-    notes = [f"Theirs: {theirs.source}; {theirs.note}. {settings}"]
+    notes = [f"{source_note(theirs, 'Theirs')} {settings}"]
     return table(
         lines, f"beside_{theirs.name}", f"Beside {_short(theirs)}, {theirs.title}", columns, notes
     )
-
-
-def gap_section(
-    boards: Sequence[Leaderboard], folders: Any
-) -> tuple[Section | None, list[Problem]]:
-    """Compare linear probing with fine-tuning in every environment, beside distances (Yu et al.
-    2024, Table 2).
-
-    Args:
-        boards: leaderboards; those that differ in nothing but tuning are compared.
-        folders: with ``shifts.jsonl`` of ``estimator=[frechet]``; None leaves our distances out.
-
-    Returns:
-        None where no algorithm was tuned both ways; and problems of the folders.
-    """
-    distances, problems = _distances(folders)
-    paper, lines = published(PRETRAINING), list[dict[str, Any]]()
-    fine_tuned = {
-        _key_without_tuning(board): board for board in boards if board.identity["tuning"] == "ft"
-    }
-    for probed in boards:
-        tuned = fine_tuned.get(_key_without_tuning(probed))
-        if probed.identity["tuning"] != "lp" or tuned is None:
-            continue
-        tuned_accuracies = _accuracies(tuned)
-        for (dataset, env, algorithm), lp in _accuracies(probed).items():
-            if ft := tuned_accuracies.get((dataset, env, algorithm)):
-                theirs = paper.values.get(f"{dataset}/{env}".replace(" ", "_"), {})
-                line = {
-                    "network": tuned.title,
-                    "dataset": dataset,
-                    "environment": env,
-                    "algorithm": algorithm,
-                }
-                numbers = {
-                    "lp": lp,
-                    "ft": ft,
-                    "gap": (lp - ft) / ft,
-                    "distance": distances.get((dataset, env)),
-                }
-                printed = {
-                    "gap published": theirs.get("gap"),
-                    "distance published": theirs.get("fid"),
-                }
-                lines.append(
-                    {
-                        **line,
-                        **numbers,
-                        **{name: value and value.mean for name, value in printed.items()},
-                    }
-                )
-    if not lines:
-        return None, problems
-    columns = [
-        *(Column(name, key=True) for name in ("network", "dataset", "environment", "algorithm")),
-        Column("lp", "linear probing", "percent"),
-        Column("ft", "fine-tuning", "percent"),
-        Column("gap", unit="distance", help="(linear probing - fine-tuning) / fine-tuning"),
-        Column("gap published", unit="distance", help=paper.source),
-        Column(
-            "distance",
-            unit="distance",
-            help="Frechet, of the pretraining images (report.distances_from)",
-        ),
-        Column(
-            "distance published", unit="distance", help=f"{paper.source}, by an unknown network"
-        ),
-    ]
-    notes = [f"Published: {paper.source}; {paper.note}."]
-    measured = {
-        str(index): line for index, line in enumerate(lines) if line["distance"] is not None
-    }
-    if len(measured) > 2:
-        rho = spearman(
-            *(
-                {index: line[name] for index, line in measured.items()}
-                for name in ("gap", "distance")
-            )
-        )
-        notes.append(
-            f"Rank correlation of gap and distance: {decimal(rho, 2)} (n={len(measured)})."
-        )
-    title = "Linear probing against fine-tuning, and distance to the pretraining images"
-    columns = [c for c in columns if any(line[c.name] is not None for line in lines)]
-    return Section(
-        "relative_gap", title, [table(lines, "relative_gap", title, columns, notes)]
-    ), problems
-
-
-def _distances(folders: Any) -> tuple[dict[tuple[str, str], float], list[Problem]]:
-    """Read Frechet distances: dataset and environment -> distance; empty without folders."""
-    if folders is None:
-        return {}, []
-    distances = {}
-    setting, problems = estimates_of(folders, "frechet", "report.distances_from")
-    for line in setting.lines:
-        for pair, env in line.pairs["q"].items():
-            if estimate := line.value("d2_inf", pair=str(pair)) or line.value("d2", pair=str(pair)):
-                distances[str(line.identity["dataset"]), str(env)] = estimate.value
-    return distances, problems
-
-
-def _key_without_tuning(leaderboard: Leaderboard) -> str:
-    """Return a key that a leaderboard shares with the one of another tuning."""
-    return identity_key(
-        leaderboard.identity, [key for key in leaderboard.identity if key != "tuning"]
-    )
-
-
-def _accuracies(leaderboard: Leaderboard) -> dict[tuple[str, str, str], float]:
-    """Average accuracies over seeds: dataset, environment and algorithm -> mean."""
-    return {
-        (str(dataset.identity["dataset"]), str(env), algorithm): level
-        for dataset in leaderboard.datasets
-        for env, rows_of_env in dataset.accuracies.groupby("env", sort=False)
-        for algorithm, level in means(by_seed(rows_of_env, "accuracy")).items()
-    }
 
 
 def agreement_section(
@@ -500,7 +226,7 @@ def _our_means(leaderboard: Leaderboard, theirs: Published) -> dict[str, dict[st
     """Average accuracies over our seeds: algorithm -> column of theirs -> mean."""
     ours: dict[str, dict[str, float]] = {name: {} for name in leaderboard.algorithms}
     if theirs.dataset:
-        for (name, env, algorithm), level in _accuracies(leaderboard).items():
+        for (name, env, algorithm), level in accuracies_by_environment(leaderboard).items():
             if name == theirs.dataset:
                 ours[algorithm][env] = level
         return ours

@@ -34,18 +34,13 @@ from dgbench.reports.ranking.published import (
     agreement_section,
     baseline_of,
     beside_tables,
-    gap_section,
     published_boards,
-    standing_section,
 )
-from dgbench.reports.ranking.tables import (
-    chosen_table,
-    dataset_table,
-    leaderboard_table,
-    score_table,
-    test_curves,
-    variance_table,
-)
+from dgbench.reports.ranking.relative_gap import gap_section
+from dgbench.reports.ranking.score import score_table
+from dgbench.reports.ranking.stated import standing_section
+from dgbench.reports.ranking.tables import chosen_table, dataset_table, leaderboard_table
+from dgbench.reports.ranking.variance import test_curves, variance_table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.drawing import MOST_DRAWN, too_many

@@ -1,8 +1,6 @@
-"""The tables of one leaderboard.
+"""The tables of one leaderboard: accuracy by dataset and by environment.
 
-Accuracy by dataset and by environment (Zhang et al. 2023, section 5.1); OoD-Bench's ranking score
-(Ye et al. 2022, section 3.2); how much a result depends on the epoch, the seed and an oracle (Zhang
-et al. 2023, section 5.4, Table 4).
+Source: Zhang et al. 2023, section 5.1.
 """
 
 from __future__ import annotations
@@ -12,24 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from dgbench.analysis.accuracy import (
-    SPREADS,
-    domain_std,
-    mean,
-    overall,
-    rank_changes,
-    ranking_score,
-    ranks,
-    spread,
-)
-from dgbench.analysis.selection import RunKey, first_best, records_of, scores
-from dgbench.analysis.shift_verdicts import DOMINANT
+from dgbench.analysis.accuracy import SPREADS, domain_std, mean, overall, rank_changes, ranks
 from dgbench.errors import MeasureError
-from dgbench.plan.folds import LOO, tested, trained_on_tested
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.plan.folds import LOO, trained_on_tested
 from dgbench.reports.chance import accuracy_note
 from dgbench.reports.choices import Choice, choices_table
 from dgbench.reports.document import TARGET_ORACLE
@@ -42,13 +27,9 @@ from dgbench.reports.over_seeds import (
     reasons,
     seed_columns,
     side_by_side,
-    standard_deviation,
 )
-from dgbench.reports.published import published
 from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
-from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.selected import Selected, finished_rows, in_environments
 from dgbench.reports.resolution import below_noise, resolution
 from dgbench.reports.tables import Column, Table, entries, entry, table
 
@@ -314,212 +295,3 @@ def _notes(
             "of both."
         )
     return shown, notes
-
-
-OTHER = "other"
-
-
-Score = tuple[int | None, str]  # or None and why
-
-
-def score_table(
-    leaderboard: Leaderboard, reference: str, shifts: Mapping[str, str], kind: str = "domainbed"
-) -> Table | None:
-    """Sum the ranking scores of each algorithm, highest first; None without the reference or
-    without any other.
-
-    Args:
-        reference: algorithm whose error bar decides.
-        shifts: dataset -> the kind of shift that dominates it; the others are under ``other``.
-        kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
-    """
-    names = leaderboard.algorithms
-    if reference not in names or len(names) < 2:
-        return None
-    kinds = {
-        dataset.title: shifts.get(str(dataset.identity["dataset"]), OTHER)
-        for dataset in leaderboard.datasets
-    }
-    scores = {
-        dataset.title: {name: _score(dataset, name, reference, kind) for name in names}
-        for dataset in leaderboard.datasets
-    }
-    sums = {
-        "other" if shift == OTHER else f"{shift} shift": [
-            title for title, label in kinds.items() if label == shift
-        ]
-        for shift in (*DOMINANT, OTHER)
-        if shift in kinds.values()
-    }
-    lines: list[dict[str, Any]] = []
-    for name in names:
-        line: dict[str, Any] = {"algorithm": name}
-        for title, dataset_scores in scores.items():
-            line |= entry(title, dataset_scores[name][0], reason=dataset_scores[name][1])
-        for column, titles in sums.items():
-            line |= _sum(column, [scores[title][name] for title in titles])
-        lines.append(
-            line | _sum("score", [dataset_scores[name] for dataset_scores in scores.values()])
-        )
-    lines.sort(key=lambda line: (line["score"] is None, -(line["score"] or 0), line["algorithm"]))
-    columns = [
-        ALGORITHM,
-        *(Column(title, unit="signed", help=shift) for title, shift in kinds.items()),
-        *(Column(column, unit="signed", help="sum over its datasets") for column in sums),
-        Column("score", unit="signed", help="sum over all datasets"),
-    ]
-    notes = [
-        (
-            "-1, 0 or +1: the mean accuracy is below, within (ends included) or above the error "
-            f"bar of {reference} ({SPREADS[kind]}); summed over datasets. It does not compare two "
-            "others (Ye et al. 2022)."
-        ),
-    ]
-    return table(lines, "ranking_score", f"Ranking score against {reference}", columns, notes)
-
-
-def _score(dataset: RankedDataset, algorithm: str, reference: str, kind: str) -> Score:
-    averages = dataset.averages
-    for name in (algorithm, reference):
-        if name not in averages.index:
-            return None, dataset.absence_reason(name) or f"no result of {name}"
-    accuracies, reference_accuracies = (
-        line_values(averages, algorithm),
-        line_values(averages, reference),
-    )
-    bar = spread(reference_accuracies, kind)
-    if bar is None:
-        return None, f"{reference} has 1 seed and so no error bar; train more seeds"
-    return ranking_score(mean(accuracies), mean(reference_accuracies), bar), ""
-
-
-def _sum(column: str, scores: Sequence[Score]) -> dict[str, Any]:
-    reason = next((reason for score, reason in scores if score is None), "")
-    return entry(
-        column,
-        None if reason else sum(score for score, _ in scores if score is not None),
-        reason=reason,
-    )
-
-
-#: what runs share among which an oracle may choose; other folds and protocols may test in the same
-#: environments
-_SEARCH = keys(Role.DATA | Role.NETWORK)
-
-
-def test_curves(
-    collection: Collection, selected: Selected, unreported: Sequence[str], epochs: int
-) -> pd.DataFrame:
-    """Compute how the mean test accuracy over a run's tested environments changes over its
-    evaluations.
-
-    Args:
-        collection: what was collected.
-        selected: the steps and draws that count.
-        unreported: environments that chose among models.
-        epochs: how many of the last evaluations make ``deviation``.
-
-    Returns:
-        One line per run that counts: ``run`` (hash), ``folder``, ``deviation`` (standard deviation
-        over its last evaluations, divisor n-1), ``gap`` (highest accuracy of any evaluation of any
-        draw with the same seed and tested environments, less that at the selected step). Fractions;
-        NaN where there is none.
-    """
-    rows = finished_rows(collection)
-    records = records_of(rows, [RunKey("")] * len(collection.runs))
-    reported = [set(tested(run.identity)) - set(unreported) for run in collection.runs]
-    mask = records.of_subset("test") & in_environments(rows, reported)
-    accuracies = scores(
-        records.run[mask], records.step[mask], records.accuracy[mask], records.environments_of(mask)
-    )
-    _, best = first_best(accuracies, len(collection.runs))
-    starts = np.searchsorted(accuracies.run, np.arange(len(collection.runs) + 1))
-    lines: list[dict[str, Any]] = []
-    for pos, run in enumerate(collection.runs):
-        steps, curve = (
-            accuracies.step[starts[pos] : starts[pos + 1]],
-            accuracies.value[starts[pos] : starts[pos + 1]],
-        )
-        chosen = curve[steps == selected.runs[pos].step]
-        held_out = ", ".join(sorted(tested(run.identity)))
-        lines.append(
-            {
-                "run": run.identity["run"],
-                "folder": run.folder,
-                "place": (
-                    identity_key(run.identity, _SEARCH),
-                    selected.runs[pos].label,
-                    run.identity["seed"],
-                    held_out,
-                ),
-                "best": best[pos],
-                "selected": chosen[-1] if len(chosen) else np.nan,
-                "deviation": standard_deviation(curve[-epochs:].tolist()),
-                "counts": not selected.runs[pos].reason,
-            }
-        )
-    curves = pd.DataFrame(lines).astype(
-        {"best": "float64", "selected": "float64", "deviation": "float64"}
-    )
-    curves["gap"] = curves.groupby("place")["best"].transform("max") - curves["selected"]
-    return curves.loc[curves["counts"], ["run", "folder", "deviation", "gap"]]
-
-
-def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) -> Table:
-    """List per dataset std over the last evaluations, std over seeds and gain of an oracle, beside
-    published ones.
-
-    Args:
-        curves: of :func:`test_curves`.
-        epochs: how many of the last evaluations they took.
-    """
-    last = f"standard deviation over the last {epochs} evaluations, mean over runs"
-    helps = {
-        "epoch": last,
-        "seed": "standard deviation of the average accuracy over seeds, divisor n-1",
-        "gap": "best evaluation of any draw by test accuracy less the selected one",
-    }
-    runs = leaderboard.runs.merge(curves, on=["run", "folder"])
-    names, theirs = leaderboard.algorithms, published("zhang2023_table4")
-    lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
-    columns = [ALGORITHM]
-    for dataset in leaderboard.datasets:
-        dataset_runs = runs[runs["dataset"] == dataset.title]
-        no_runs = dataset_runs.iloc[:0]
-        runs_of = dict(iter(dataset_runs.groupby("algorithm")))
-        for line in lines:
-            algorithm_runs = runs_of.get(line["algorithm"], no_runs)
-            accuracies = line_values(dataset.averages, line["algorithm"])
-            deviation = standard_deviation(accuracies)
-            n = len(accuracies) if len(accuracies) > 1 else None
-            line |= _mean(
-                f"{dataset.title} epoch",
-                algorithm_runs["deviation"],
-                "fewer than 2 evaluations a run",
-            )
-            line |= entry(
-                f"{dataset.title} seed", deviation, n=n, reason="fewer than 2 whole seeds"
-            )
-            line |= _mean(f"{dataset.title} gap", algorithm_runs["gap"], "no finished run")
-            printed = theirs.values.get(line["algorithm"], {})
-            for kind in helps:
-                if value := printed.get(f"{dataset.identity['dataset']}_{kind}"):
-                    line |= entry(f"{dataset.title} {kind} published", value.mean / 100)
-        for kind, text in helps.items():
-            columns.append(Column(name := f"{dataset.title} {kind}", unit="points", help=text))
-            if any(f"{name} published" in line for line in lines):
-                columns.append(Column(f"{name} published", unit="points", help=theirs.source))
-    notes = [
-        (
-            f"In percentage points of accuracy. epoch: the last {epochs} evaluations of a run, "
-            "divisor n-1, mean over runs; seed: divisor n-1; gap: what choosing step and draw by "
-            "test accuracy itself would gain (Zhang et al. 2023, Table 4)."
-        )
-    ]
-    title = "Variance over epochs and seeds, and the oracle gap"
-    return table(lines, "variance", title, columns, notes, detail=True)
-
-
-def _mean(name: str, values: pd.Series[float], reason: str) -> dict[str, Any]:
-    defined = values.dropna().tolist()
-    return entry(name, mean(defined), n=len(defined)) if defined else entry(name, reason=reason)

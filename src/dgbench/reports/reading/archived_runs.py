@@ -13,19 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import RecordError
+from dgbench.records.checks import LARGEST_COUNT, first_fault, optional, shown, whole
 from dgbench.records.evaluations import Evaluations
 from dgbench.records.files import check_expansion, open_regular
-from dgbench.records.rows import (
-    DEFAULTS,
-    IDENTITY_CHECKS,
-    LARGEST_COUNT,
-    ROW_CHECKS,
-    first_fault,
-    misfit,
-    optional,
-    shown,
-    whole,
-)
+from dgbench.records.rows import ROW_CHECKS
+from dgbench.records.run_identity import DEFAULTS, IDENTITY_CHECKS, misfit
 from dgbench.records.status import WORDS
 from dgbench.reports.reading.folders import UNKNOWN, Problem, printable
 from dgbench.reports.reading.row_files import (

@@ -19,18 +19,11 @@ from typing import TYPE_CHECKING, Any
 from dgbench.configuration import command_words
 from dgbench.errors import RecordError
 from dgbench.phases import tracked
+from dgbench.records.checks import shown
 from dgbench.records.evaluations import RowKey
 from dgbench.records.files import read_json
-from dgbench.records.rows import (
-    DEFAULTS,
-    IDENTITY_FILE,
-    ROW_FILE,
-    Role,
-    identity_key,
-    identity_keys,
-    keys,
-    shown,
-)
+from dgbench.records.rows import IDENTITY_FILE, ROW_FILE
+from dgbench.records.run_identity import DEFAULTS, Role, identity_key, identity_keys, keys
 from dgbench.records.status import (
     DONE,
     FAILED,
@@ -93,13 +86,13 @@ class Collection:
     problems: list[Problem]
     without_rows: list[RunFolder]  #: run folders that say nothing but their status
     published: Sequence[Published] = ()  #: of means with standard errors, which are no runs
-    #: the results are of one step that others chose, nobody says how
+    #: the results are of one step that others chose, without saying how
     selected_elsewhere: bool = False
     #: there are draws of hyperparameters, and no validation accuracy to choose among them by
     draws_stay_apart: bool = False
 
     def without_numbers(self) -> Collection:
-        """Return the collection without its rows, whose memory is free once nobody holds this one.
+        """Return the collection without its rows, whose memory is free once this one is dropped.
 
         Rows of tens of thousands of runs take tens of MB, and are not read after a selection.
         """

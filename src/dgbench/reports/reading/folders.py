@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.phases import tracked
+from dgbench.records.checks import LONGEST
 from dgbench.records.files import NOT_REGULAR, read_yaml
-from dgbench.records.rows import LONGEST, ROW_FILE, SHIFT_FILE
+from dgbench.records.rows import ROW_FILE, SHIFT_FILE
 from dgbench.records.status import STATUS_FILE, read_status
 
 UNKNOWN = "UNKNOWN"  #: the status of a folder that has none

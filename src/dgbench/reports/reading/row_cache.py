@@ -24,9 +24,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+import dgbench.records.checks
 import dgbench.records.evaluations
 import dgbench.records.row_columns
 import dgbench.records.rows
+import dgbench.records.run_identity
 import dgbench.records.status
 import dgbench.reports.reading.row_files
 from dgbench.records.files import Checksum, open_regular, read_arrays, write_whole
@@ -214,6 +216,8 @@ def _version() -> str:
     what is printable.
     """
     modules = (
+        dgbench.records.checks,
+        dgbench.records.run_identity,
         dgbench.records.rows,
         dgbench.records.row_columns,
         dgbench.records.evaluations,

@@ -19,20 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dgbench.records.checks import shown
 from dgbench.records.evaluations import RowKey
 from dgbench.records.files import open_regular
 from dgbench.records.row_columns import parse_columns
-from dgbench.records.rows import (
-    DEFAULTS,
-    IDENTITY_CHECKS,
-    LATER_COUNTS,
-    ROW_CHECKS,
-    ParsedRow,
-    Role,
-    keys,
-    parse_rows,
-    shown,
-)
+from dgbench.records.rows import LATER_COUNTS, ROW_CHECKS, ParsedRow, parse_rows
+from dgbench.records.run_identity import DEFAULTS, IDENTITY_CHECKS, Role, keys
 from dgbench.records.status import DONE, STOPPED, lacking_of
 from dgbench.reports.reading.folders import Problem, printable
 
@@ -127,7 +119,7 @@ class Run:
     """One run as found on disk."""
 
     folder: str
-    identity: dict[str, Any]  #: the fields of :class:`~dgbench.records.rows.RunIdentity`
+    identity: dict[str, Any]  #: the fields of :class:`~dgbench.records.run_identity.RunIdentity`
     status: str  #: ``DONE``, ``RUNNING``, ``FAILED``, ``INTERRUPTED``, ``STOPPED`` or ``UNKNOWN``
     reason: str  #: what the status line says after the status
     last_step: int

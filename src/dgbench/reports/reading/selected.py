@@ -18,32 +18,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dgbench.analysis.selection import (
-    CHOSEN,
-    RunKey,
-    Selection,
-    UncountedRuns,
-    accuracies_of,
-    choose_draws,
-    records_of,
-)
+from dgbench.analysis.draws import UncountedRuns, choose_draws
+from dgbench.analysis.evaluations import RunKey, accuracies_of, records_of
+from dgbench.analysis.selection import CHOSEN, Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
-from dgbench.records.rows import (
+from dgbench.records.rows import LATER_COUNTS
+from dgbench.records.run_identity import (
     EVALUATED,
-    LATER_COUNTS,
     NOT_ADAPTED,
     Role,
     identity_key,
     identity_keys,
     keys,
 )
-from dgbench.reports.labels import (
-    adaptation_text,
-    algorithm_labels,
-    algorithm_name,
-    is_adapted,
-)
+from dgbench.reports.labels import adaptation_text, algorithm_labels, algorithm_name, is_adapted
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
@@ -58,7 +47,7 @@ Identity = Mapping[str, Any]
 class SelectedRun:
     """One run and what a selection decided for it."""
 
-    identity: Identity  #: the fields of :class:`~dgbench.records.rows.RunIdentity`
+    identity: Identity  #: the fields of :class:`~dgbench.records.run_identity.RunIdentity`
     label: str  #: the algorithm as tables name it
     folder: str
     step: int = -1  #: the step whose errors count, -1 where there is none

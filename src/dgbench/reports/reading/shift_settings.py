@@ -17,7 +17,7 @@ import pandas as pd
 
 from dgbench.analysis.shift_verdicts import MeanEstimate, interval
 from dgbench.errors import ConfigError
-from dgbench.records.rows import identity_key
+from dgbench.records.run_identity import identity_key
 from dgbench.records.shift_rows import HALF, NO_NULL, TRIAL, ShiftIdentity, ShiftRow
 from dgbench.reports.labels import dataset_titles, slug, words_of
 from dgbench.reports.reading.folders import Problem

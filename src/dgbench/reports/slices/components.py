@@ -19,7 +19,7 @@ from dgbench.analysis.components import Decomposition, decompose
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.settings import FileName
-from dgbench.records.rows import IDENTITY_CHECKS, Role, identity_key, keys
+from dgbench.records.run_identity import IDENTITY_CHECKS, Role, identity_key, keys
 from dgbench.reports.document import (
     Document,
     Figure,
@@ -30,7 +30,8 @@ from dgbench.reports.document import (
     selection_text,
     warnings,
 )
-from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
+from dgbench.reports.evaluation import PAIRS, Evaluation, evaluate
+from dgbench.reports.groups import Group, groups_of
 from dgbench.reports.labels import dataset_titles, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem

@@ -7,7 +7,6 @@ step: validation data of the training environments, or what a table of others ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from pydantic import Field
 
 from dgbench.analysis import Statistics, correlation_interval, spearman
 from dgbench.analysis.distributions import t
-from dgbench.analysis.effective_robustness import Axes, Line, fit_line, on_axes, outliers
+from dgbench.analysis.effective_robustness import Axes
 from dgbench.analysis.intervals import Interval
-from dgbench.analysis.selection import Selection, accuracies_of
+from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, MeasureError, RecordError
 from dgbench.plan.settings import FileName, Name
 from dgbench.reports.document import (
@@ -31,125 +30,27 @@ from dgbench.reports.document import (
     selection_text,
     warnings,
 )
-from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
+from dgbench.reports.evaluation import PAIRS, Evaluation, evaluate
+from dgbench.reports.groups import groups_of
 from dgbench.reports.labels import slug
 from dgbench.reports.over_seeds import by_seed, comparable
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import Selected, finished_rows, select_runs
-from dgbench.reports.render.drawing import (
-    COLORS,
-    DASHED,
-    GRAY,
-    INK,
-    canvas,
-    end_labels,
-    finish,
-    grid,
+from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.slices.distribution_figure import scatter
+from dgbench.reports.slices.distribution_points import (
+    Points,
+    complete,
+    inside_by_run,
+    paired_lines,
+    points_of,
 )
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 from dgbench.reports.words import WORDS, glossary
 from dgbench.validation import Refusal, some_of
 
 AVERAGE = "average"  #: name of the mean over environments, among these
-_MOST_NAMED = 6  # outliers that a figure names
 _MOST_SHOWN = 60  # algorithms whose table stands open
-_TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5, 99.9)
-
-
-@dataclass(frozen=True, eq=False)
-class Points:
-    """The algorithms of one setting in one environment, or on average: means over seeds."""
-
-    environment: str
-    names: tuple[str, ...]
-    inside: np.ndarray[Any, Any]  #: (A,) accuracies in distribution
-    outside: np.ndarray[Any, Any]  #: (A,)
-    line: Line | None  #: None if there are too few algorithms
-    is_outlier: np.ndarray[Any, Any]  #: (A,)
-    reason: str = ""  #: why there is no line
-
-    @property
-    def robustness(self) -> np.ndarray[Any, Any]:
-        """(A,) effective robustness, NaN without a line."""
-        if self.line is None:
-            return np.full(len(self.names), np.nan)
-        return np.asarray(self.outside - self.line.expected(self.inside))
-
-    def leaving(self) -> list[int]:
-        """List the positions of outliers, those farthest from the line first."""
-        order = np.argsort(-np.abs(np.nan_to_num(self.robustness)), kind="stable")
-        return [int(place) for place in order if self.is_outlier[place]]
-
-
-def inside_by_run(collection: Collection, selected: Selected) -> pd.Series[Any]:
-    """Average each run's accuracy in distribution, at its selected step, over its environments.
-
-    Returns:
-        run (position in ``selected.runs``) -> fraction right; runs without such rows are not there.
-    """
-    rows = finished_rows(collection)
-    steps = np.array([run.step for run in selected.runs], dtype=np.int64)
-    is_inside = (rows["subset"] == "val").to_numpy() & ~rows["env_held_out"].to_numpy()
-    at_step = rows["step"].to_numpy() == steps[rows["run"].to_numpy()]
-    rows = rows[is_inside & at_step]
-    accuracies = pd.Series(accuracies_of(rows), rows["run"].to_numpy())
-    means: pd.Series[Any] = accuracies.groupby(level=0).mean()
-    return means.dropna()
-
-
-def paired_lines(group: Group, inside: pd.Series[Any]) -> pd.DataFrame:
-    """Pair the accuracies of every algorithm, seed and held-out environment.
-
-    Returns:
-        ``algorithm``, ``seed``, ``env``, ``inside`` and ``outside``: means over the runs that hold
-        the environment out.
-    """
-    tests = group.tests
-    tests = tests[(tests["role"] == "held_out") & tests["env_held_out"].astype(bool)]
-    lines = tests.assign(inside=tests["run"].map(inside), outside=tests["accuracy"])
-    lines = lines.dropna(subset=["inside", "outside"])
-    keys = ["algorithm", "seed", "env"]
-    means: pd.DataFrame = lines.groupby(keys, sort=True)[["inside", "outside"]].mean().reset_index()
-    return means
-
-
-def complete(lines: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Keep the algorithms and seeds that have every environment; and name who has none such."""
-    environments = lines["env"].nunique()
-    counts = lines.groupby(["algorithm", "seed"])["env"].transform("nunique")
-    whole = lines[counts == environments]
-    lacking = sorted(set(lines["algorithm"]) - set(whole["algorithm"]))
-    return whole, lacking
-
-
-def points_of(
-    lines: pd.DataFrame, environment: str, axes: Axes, baselines: Sequence[str] | None
-) -> Points:
-    """Average the lines of each algorithm, and fit the line.
-
-    Args:
-        lines: of :func:`paired_lines`, of one environment or of all.
-        environment: what they are called.
-        axes: of the line.
-        baselines: that it is fitted to; None: all algorithms.
-    """
-    # every environment counts the same, also where an algorithm has fewer seeds there
-    by_env = lines.groupby(["algorithm", "env"])[["inside", "outside"]].mean()
-    means = by_env.groupby("algorithm").mean()
-    names = tuple(map(str, means.index))
-    inside = means["inside"].to_numpy()
-    outside = means["outside"].to_numpy()
-    is_fitted = np.ones(len(names), dtype=bool)
-    if baselines is not None:
-        is_fitted = np.isin(names, list(baselines))
-    nobody = np.zeros(len(names), dtype=bool)
-    try:
-        line = fit_line(inside[is_fitted], outside[is_fitted], axes)
-        leaving = outliers(inside, outside, axes)
-    except MeasureError as error:
-        return Points(environment, names, inside, outside, None, nobody, str(error))
-    return Points(environment, names, inside, outside, line, leaving)
 
 
 def line_table(
@@ -319,106 +220,6 @@ def _paired(name: str, differences: np.ndarray[Any, Any], level: float) -> dict[
     error = float(differences.std(ddof=1)) / count**0.5
     margin = float(t.ppf((1 + level) / 2, count - 1)) * error
     return interval_entry(name, Interval(estimate, estimate - margin, estimate + margin, level))
-
-
-def scatter(parts: Sequence[Points], axes: Axes, name: str, title: str) -> Figure:
-    """Draw a panel for each environment, or one for the average."""
-    columns = min(2, len(parts))
-    rows = -(-len(parts) // columns)
-    width = 6.0 if columns == 1 else 8.0
-    height = 4.2 * rows if columns == 1 else 3.4 * rows
-    with canvas(name, width, height) as drawn:
-        panels = drawn.subplots(rows, columns, squeeze=False).ravel()
-        for panel, points in zip(panels, parts, strict=False):
-            _draw(panel, points, axes)
-            if len(parts) > 1:
-                panel.set_title(points.environment)
-        for panel in panels[len(parts) :]:
-            panel.set_visible(False)
-        caption = (
-            f"Every point is an algorithm, mean over seeds; {axes} axes. The line is fitted by "
-            "least squares; dashed: no drop."
-        )
-        return finish(drawn, name, title, caption + _names_of_outliers(parts))
-
-
-def _names_of_outliers(parts: Sequence[Points]) -> str:
-    """Write the names of the outliers in color, numbered as the points."""
-    texts = []
-    for points in parts:
-        leaving = points.leaving()[:_MOST_NAMED]
-        names = [f"{number} {points.names[place]}" for number, place in enumerate(leaving, start=1)]
-        if names:
-            place_name = f"{points.environment}: " if len(parts) > 1 else ""
-            texts.append(place_name + ", ".join(names))
-    return f" Outliers in color, the farthest first: {'; '.join(texts)}." if texts else ""
-
-
-def _number(panel: Any, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> None:
-    """Write the numbers 1, 2, ... beside points."""
-    for number, place in enumerate(zip(x.tolist(), y.tolist(), strict=True), start=1):
-        panel.annotate(
-            str(number),
-            place,
-            xytext=(5, 4),
-            textcoords="offset points",
-            color=COLORS[1],
-            fontsize=10,
-            fontweight="bold",
-        )
-
-
-def _draw(panel: Any, points: Points, axes: Axes) -> None:
-    x = on_axes(points.inside, axes)
-    y = on_axes(points.outside, axes)
-    few = len(points.names) <= 12
-    size = 26 if few else 9
-    panel.scatter(x, y, s=size, color=GRAY if not few else COLORS[0], alpha=0.7, linewidths=0)
-    margin = 0.05 * (np.ptp(x) or 0.1)
-    ends = np.array([x.min() - margin, x.max() + margin])
-    low = y.min() - 0.06 * (np.ptp(y) or 0.1)
-    high = y.max() + 0.06 * (np.ptp(y) or 0.1)
-    if points.line is not None:
-        panel.plot(ends, points.line.intercept + points.line.slope * ends, color=INK, linewidth=1.4)
-    panel.plot(ends, ends, **DASHED)
-    panel.set_xlim(*ends)
-    panel.set_ylim(low, high)
-    leaving = points.leaving()[:_MOST_NAMED]
-    if leaving:
-        panel.scatter(x[leaving], y[leaving], s=size + 10, color=COLORS[1], linewidths=0)
-    if few:
-        labels = {
-            points.names[place]: (float(x[place]), float(y[place])) for place in range(len(x))
-        }
-        end_labels(panel, labels, {points.names[place]: COLORS[1] for place in leaving})
-    else:
-        _number(panel, x[leaving], y[leaving])
-    _ticks(panel.xaxis, axes, *ends)
-    _ticks(panel.yaxis, axes, low, high)
-    panel.set_xlabel("accuracy in distribution (%)")
-    panel.set_ylabel("out of distribution (%)")
-    grid(panel, "both")
-
-
-def _ticks(axis: Any, axes: Axes, low: float, high: float) -> None:
-    """Set ticks at whole percentages, at most eight."""
-    if axes == "linear":
-        axis.set_major_formatter(lambda value, _: f"{100 * value:g}")
-        return
-    places = on_axes(np.array(_TICKS) / 100, axes)
-    shown = [
-        (place, level)
-        for place, level in zip(places.tolist(), _TICKS, strict=True)
-        if low <= place <= high
-    ]
-    if len(shown) < 3:
-        finer = np.arange(1, 100)
-        places = on_axes(finer / 100, axes)
-        pairs = zip(places.tolist(), finer.tolist(), strict=True)
-        shown = [(place, level) for place, level in pairs if low <= place <= high]
-    step = -(-len(shown) // 8) or 1
-    shown = shown[::step]
-    axis.set_ticks([place for place, _ in shown], [f"{level:g}" for _, level in shown])
 
 
 class DistributionReport(ReportOfMeasures):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -19,12 +18,13 @@ from dgbench.errors import ConfigError
 from dgbench.plan.folds import tested as tested_in
 from dgbench.plan.folds import trained_on_tested
 from dgbench.plan.settings import FileName
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.document import Document, Report, Section, leads, problem_table
-from dgbench.reports.evaluation import one_code
+from dgbench.reports.groups import one_code
 from dgbench.reports.labels import dataset_titles, network_text, slug
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.published import published
+from dgbench.reports.published import Value, published
+from dgbench.reports.published.beside import PERCENT, published_cell, published_column
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, select_runs
@@ -113,7 +113,7 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
             line |= _summary(group, size, kind)
             place = identity["dataset"], frozenset(held_out), str(size or "iid")
             for name, value in printed.get(place, {}).items():
-                line |= entry(f"{name} published", value / 100)
+                line |= published_cell(f"{name} published", Value(value), unit=PERCENT)
             models_at_size = group[group["K"] == size]
             for env in given:
                 if env in held_out:
@@ -133,8 +133,8 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
     ]
     if any("leakage published" in line for line in lines):
         for column in _RESULTS:
-            title = f"{column.title or column.name}, published"
-            columns.append(replace(column, name=f"{column.name} published", title=title))
+            title = column.title or column.name
+            columns.append(published_column(column.name, title, column.unit, column.help))
         notes.append(f"Published: {theirs.source}; which algorithm it is of is not said.")
     return table(
         lines, "leakage_domains", "Oracle leakage in each test domain", columns, notes, detail=True

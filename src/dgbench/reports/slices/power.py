@@ -41,7 +41,8 @@ from dgbench.reports.document import (
     selection_text,
     warnings,
 )
-from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
+from dgbench.reports.evaluation import PAIRS, Evaluation, evaluate
+from dgbench.reports.groups import Group, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug
 from dgbench.reports.over_seeds import by_seed, ranked_by
@@ -50,11 +51,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.commands import adding_commands
 from dgbench.reports.reading.selected import SelectedRun, select_runs
 from dgbench.reports.render.drawing import canvas, colored, finish, grid
-from dgbench.reports.resolution import (
-    Pilot,
-    pilot_of,
-    resolution,
-)
+from dgbench.reports.resolution import Pilot, pilot_of, resolution
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 from dgbench.reports.words import WORDS, glossary
 from dgbench.validation import Count1, Number, Refusal

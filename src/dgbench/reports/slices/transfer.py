@@ -15,16 +15,9 @@ import pandas as pd
 from dgbench.analysis.selection import Selection
 from dgbench.errors import RecordError
 from dgbench.plan.settings import FileName
-from dgbench.records.rows import Role, identity_key, keys
-from dgbench.reports.document import (
-    Document,
-    Report,
-    Section,
-    leads,
-    problem_table,
-    selection_text,
-)
-from dgbench.reports.evaluation import one_code
+from dgbench.records.run_identity import Role, identity_key, keys
+from dgbench.reports.document import Document, Report, Section, leads, problem_table, selection_text
+from dgbench.reports.groups import one_code
 from dgbench.reports.labels import dataset_titles, slug
 from dgbench.reports.over_seeds import standard_deviation
 from dgbench.reports.reading.collect import Collection

@@ -26,7 +26,7 @@ from dgbench.analysis.paired_claims import (
 )
 from dgbench.analysis.selection import Last, LooVal, Oracle, Selection, TrainVal
 from dgbench.plan.measures import MeasureChoice
-from dgbench.records.rows import Role, identity_keys, keys
+from dgbench.records.run_identity import Role, identity_keys, keys
 from dgbench.reports.document import Figure, Section
 from dgbench.reports.evaluation import PAIRS, Evaluation, evaluate
 from dgbench.reports.over_seeds import by_seed, comparable

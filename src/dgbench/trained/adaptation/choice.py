@@ -13,7 +13,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.building import build_plain
 from dgbench.plan.code import named, user_code
 from dgbench.plan.settings import FileName
-from dgbench.records.rows import RunIdentity
+from dgbench.records.run_identity import RunIdentity
 from dgbench.records.spec import digest
 from dgbench.seeding import STREAM
 from dgbench.trained.adaptation.contract import Adaptation

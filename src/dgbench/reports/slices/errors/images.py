@@ -28,7 +28,7 @@ from dgbench.records.predictions import (
     about_predictions,
     read_predictions,
 )
-from dgbench.reports.evaluation import one_code
+from dgbench.reports.groups import one_code
 from dgbench.reports.labels import setting_labels
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
