@@ -119,7 +119,7 @@ def test_a_network_starts_as_it_was() -> None:
 
 
 def test_layers_equal_those_of_peft() -> None:
-    peft = pytest.importorskip("peft")
+    peft = pytest.importorskip("peft", reason="needs pip install -e .[oracle]")
     for arch, patterns in ((VIT, None), (RESNET, ["*conv*"])):
         body = _adapted(arch, patterns)
         layers = targets(_body(arch), patterns)

@@ -32,6 +32,7 @@ from tools.archive.entries import (
     entry_or_faults,
     read_entry,
 )
+from tools.archive.evaluated_runs import EVALUATED_KEY, evaluation_faults
 from tools.archive.listing import INDEX_FILES, stale_files
 from tools.archive.numbers import number_faults
 from tools.archive.packed_runs import PackedRun, read_packed, recorded_of
@@ -101,11 +102,18 @@ def _row_faults(rows: Path) -> Iterator[str]:
 def _packed_faults(entry: Entry, packed: Sequence[PackedRun]) -> Iterator[str]:
     """Find contradictions in each packed run, in all of them, and in what ``entry.yaml`` says."""
     records: Counter[tuple[str, str]] = Counter()
+    trained = {run["run"]["identity"]["run"]: run for run in packed if run.get("spec")}
     for run in packed:
         identity = run["run"]["identity"]
         records[identity["run"], identity["code"]] += 1
         label = "run {run} ({algorithm} seed {seed} fold {fold})".format_map(identity)
-        for fault in _run_faults(run, bool(entry.frozen)):
+        if DIRTY in identity["code"]:
+            yield f"{label}: its code {identity['code']} is in no commit; use committed code"
+        if EVALUATED_KEY in run:
+            faults = evaluation_faults(run, trained)
+        else:
+            faults = _run_faults(run, bool(entry.frozen))
+        for fault in faults:
             yield f"{label}: {fault}"
         if identity["base"] not in entry.obtained:
             yield f"obtained does not say how {identity['base']} was obtained"
@@ -125,8 +133,6 @@ def _run_faults(run: PackedRun, frozen: bool) -> Iterator[str]:
     """
     identity = run["run"]["identity"]
     spec = run.get("spec")
-    if DIRTY in identity["code"]:
-        yield f"its code {identity['code']} is in no commit; train from committed code"
     if not frozen and not (spec and run.get("sessions")):
         yield "it lacks a specification or sessions, so nothing says how it was trained"
     if not spec:

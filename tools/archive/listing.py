@@ -13,6 +13,7 @@ import pandas as pd
 from dgbench.errors import RecordError
 from dgbench.phases import tracked
 from dgbench.records.files import read_regular, write_whole
+from dgbench.reports.document import ADAPTED_AT_TEST_TIME
 from dgbench.reports.reading.folders import ROWS
 from dgbench.reports.render.formats import csv_text, inert, markdown_text
 from tools.archive.croissant import CROISSANT, Described, croissant_text
@@ -183,6 +184,8 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
         facts = dict(setting)
         parts.append(f"## {inert(title_of(facts))}")
         parts.append("\n".join(_board_lines(lines)))
+        if any("adaptation=" in line["algorithm"] for line in lines):
+            parts.append(ADAPTED_AT_TEST_TIME)
         parts.append(inert("; ".join(f"{name}: {value}" for name, value in facts.items())))
     return "\n\n".join(parts) + "\n"
 

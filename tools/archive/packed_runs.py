@@ -22,6 +22,7 @@ from dgbench.reports.reading.archived_runs import archive_lines
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.row_files import BY_SEED, LATER_COLUMNS, ROW_COLUMNS, SEEDED
 from tools.archive.entries import WRITE
+from tools.archive.evaluated_runs import EVALUATED_KEY, evaluation_commands
 
 #: folders of one machine, in words that were typed
 FOLDERS = re.compile(r"(?:~|(?<![\w.:/-]))/(?:[^/\s,=\[\]]+/)*")
@@ -29,7 +30,8 @@ FOLDERS = re.compile(r"(?:~|(?<![\w.:/-]))/(?:[^/\s,=\[\]]+/)*")
 SESSION = ("time", "typed", "threads", "code", "python", "packages", "cpu", "cores", "gpus", "cuda",
            "deterministic", "device", "resumed_from", "together")  # fmt: skip
 
-#: ``run`` (with its identity), ``rows``, ``spec``, ``sessions``
+#: ``run`` (with its identity), ``rows``, ``spec``, ``sessions``; an evaluated one has
+#: ``evaluated`` in the place of the last two
 PackedRun = dict[str, Any]
 
 
@@ -46,7 +48,7 @@ def packed_runs(collection: Collection) -> list[PackedRun]:
         if identity["n_classes"] is None:
             del identity["n_classes"]
         for key in SEEDED:  # `by seed` is said of a whole report, not of a run
-            if identity[key] == BY_SEED and made_by:
+            if identity[key] == BY_SEED and "spec" in made_by:
                 identity[key] = made_by["spec"]["dataset"][key]
         about = {**asdict(run), "folder": "/".join(folder.parts[-2:]), "identity": identity}
         del about["lacking"]  # follows from the rows
@@ -55,9 +57,14 @@ def packed_runs(collection: Collection) -> list[PackedRun]:
 
 
 def _made_by(folder: Path) -> dict[str, Any]:
-    """Read ``spec`` and ``sessions`` of a run folder; return {} if it does not keep them."""
+    """Read ``spec`` and ``sessions`` of a run folder, or how it was evaluated.
+
+    Return {} if it does not keep them.
+    """
     try:
         document = read_json(folder / IDENTITY_FILE)
+        if EVALUATED_KEY in document:
+            return {EVALUATED_KEY: document[EVALUATED_KEY]}
         sessions = []
         for session in document["sessions"]:
             public = {key: session[key] for key in SESSION if key in session}
@@ -125,7 +132,7 @@ def recorded_of(packed: Sequence[PackedRun]) -> dict[str, Any]:
             dataset += f", files {identity['content']}"
         datasets.add(dataset)
     return {
-        "commands": list(dict.fromkeys(typed)),
+        "commands": [*dict.fromkeys(typed), *evaluation_commands(packed)],
         "datasets": sorted(datasets),
         "runs": len(packed),
         "failed": failed,
