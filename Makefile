@@ -24,7 +24,7 @@ OLDEST_EXTRAS := $(EXTRAS),wandb
 # markers of what neither `make test` nor `make test-oldest` runs
 LONG := slow or wheel or browser or cluster or chaos
 
-.PHONY: help install demo test test-all launcher-test chaos-test lint types bench bench-algorithms bench-cached bench-execution bench-gpu bench-images bench-plan bench-report bench-stacked bench-statistics bench-sweeps docs cheap-outputs outputs notebook gallery site site-links lock lock-oldest test-oldest release rehearse clean
+.PHONY: help install demo test test-all launcher-test chaos-test lint types bench bench-algorithms bench-cached bench-execution bench-gpu bench-images bench-plan bench-report bench-stacked bench-statistics bench-sweeps costs docs cheap-outputs outputs notebook gallery site site-links lock lock-oldest test-oldest release rehearse clean
 .DEFAULT_GOAL := help
 
 FIRST := install demo test test-all site clean
@@ -119,6 +119,9 @@ bench-statistics: $(READY)  ## how often intervals hold the truth, tests find wh
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/statements.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/statements_evidence.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/paired_claims.py
+
+costs: $(READY)  ## count what models of usual studies take, for plans without torch; what is counted for this code stays (15 CPU minutes at most)
+	OMP_NUM_THREADS=1 $(RUN) tools/costs.py
 
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) docs/reference_pages.py

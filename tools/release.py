@@ -5,6 +5,7 @@ Publishes nothing. The checks, in order: a clean tree; one version in ``dgbench.
 CHANGELOG.md and CITATION.cff; sdist and wheel build and have valid metadata; they hold all of conf/
 and no tests, data or results; from dist/ as an index, with all extras, a newest set of dependencies
 resolves; the wheel by pip and the sdist by uv, each in an environment of its own, train and report.
+Before them, the costs that come with the package (``make costs``) must be of this code.
 """
 
 from __future__ import annotations
@@ -226,6 +227,10 @@ def main() -> int:
         if sys.argv[1:] == ["--rehearse"]:
             rehearsal()
             return 0
+        from tools.costs import main as costs  # plans hundreds of studies
+
+        if costs(["--check"]):
+            return 1
         sdist, wheel = check(ROOT, lambda line: print(line, flush=True))
     except Failed as error:
         print("\n".join(f"dgbench: {line}" for line in str(error).splitlines()), file=sys.stderr)

@@ -9,7 +9,8 @@ import pytest
 
 from dgbench.plan.studies import PlannedStudy
 from dgbench.sweeps import remembered
-from dgbench.sweeps.plan import Judged, _cost
+from dgbench.sweeps.costs import cost_of
+from dgbench.sweeps.plan import Judged
 from dgbench.training.cost import count
 from tests.studies import make_plan
 
@@ -32,13 +33,13 @@ def fail(*_: Any) -> Any:
 
 
 def test_costs_are_counted_once(study: PlannedStudy, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = _cost(study, {})
+    first = cost_of(study, {})
     monkeypatch.setattr("dgbench.training.cost.count", fail)
-    assert _cost(study, {}) == first
+    assert cost_of(study, {}) == first
     monkeypatch.setattr(remembered, "code_version", lambda: "1.0+abd")
     remembered._surroundings.cache_clear()
     with pytest.raises(AssertionError, match="again"):
-        _cost(study, {})
+        cost_of(study, {})
 
 
 @pytest.mark.parametrize("algorithm", ["erm", "mldg"])  # mldg computes with it
@@ -55,19 +56,19 @@ def test_a_learning_rate_costs_nothing(
     ]
     costs = [count(make_plan(tmp_path, *words, f"hparams.lr={rate}")) for rate in (0.01, 0.0001)]
     assert costs[0] == costs[1]
-    assert _cost(make_plan(tmp_path, *words, "hparams.lr=0.01"), {}) == costs[0]
+    assert cost_of(make_plan(tmp_path, *words, "hparams.lr=0.01"), {}) == costs[0]
     monkeypatch.setattr("dgbench.training.cost.count", fail)
-    assert _cost(make_plan(tmp_path, *words, "hparams.lr=0.0001"), {}) == costs[0]
+    assert cost_of(make_plan(tmp_path, *words, "hparams.lr=0.0001"), {}) == costs[0]
     with pytest.raises(AssertionError, match="again"):
-        _cost(make_plan(tmp_path, *words, "hparams.batch_size=7"), {})
+        cost_of(make_plan(tmp_path, *words, "hparams.batch_size=7"), {})
 
 
 def test_a_file_that_is_no_cost_is_counted_anew(study: PlannedStudy, tmp_path: Path) -> None:
-    first = _cost(study, {})
+    first = cost_of(study, {})
     (file,) = (tmp_path / "cache" / remembered.FOLDER).glob("cost-*.json")
     for text in ("", "[]", '{"step": 1}'):
         file.write_text(text)
-        assert _cost(study, {}) == first
+        assert cost_of(study, {}) == first
 
 
 def test_code_that_no_version_names_keeps_nothing(
@@ -75,7 +76,7 @@ def test_code_that_no_version_names_keeps_nothing(
 ) -> None:
     monkeypatch.setattr(remembered, "code_version", lambda: "1.0+abc-dirty")
     remembered._surroundings.cache_clear()
-    _cost(study, {})
+    cost_of(study, {})
     assert not (tmp_path / "cache" / remembered.FOLDER).exists()
 
 

@@ -171,13 +171,20 @@ def is_small(config: Mapping[str, Any], image: Sequence[int]) -> bool:
     """Return whether no check with torch is needed: a small network, random weights, and device
     ``auto`` or ``cpu``.
     """
+    return has_small_network(config, image) and runs_anywhere(config) and is_random(config)
+
+
+def runs_anywhere(config: Mapping[str, Any]) -> bool:
+    """Return whether every machine has the device and the precision, as far as is known without
+    torch.
+    """
     trainer = config["trainer"]
-    runs_anywhere = trainer["device"] in ("auto", "cpu") and trainer["precision"] == "32-true"
-    return (
-        has_small_network(config, image)
-        and runs_anywhere
-        and config["init"] == conf_of("init", "random")
-    )
+    return trainer["device"] in ("auto", "cpu") and trainer["precision"] == "32-true"
+
+
+def is_random(config: Mapping[str, Any]) -> bool:
+    """Return whether a network begins with random weights."""
+    return bool(config["init"] == conf_of("init", "random"))
 
 
 def has_small_network(config: Mapping[str, Any], image: Sequence[int]) -> bool:

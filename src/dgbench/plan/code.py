@@ -230,6 +230,11 @@ def _text_digest(path: str) -> str:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # whoever imports it says what is wrong
         return ""
+    return tree_digest(tree)
+
+
+def tree_digest(tree: ast.AST) -> str:
+    """Hash a syntax tree to 12 digits; comments, docstrings and layout do not count."""
     text = "\n".join(_lines(tree, 0))
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 

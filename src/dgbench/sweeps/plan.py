@@ -7,8 +7,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,15 @@ from dgbench.data.description import DatasetInfo, with_base
 from dgbench.data.fetch.fetching import command_into, fetching_command
 from dgbench.data.understanding import lines_of_datasets
 from dgbench.errors import ConfigError, reason_of
-from dgbench.plan.building import InitialWeights, build, conf_of, has_small_network, is_small
+from dgbench.plan.building import (
+    InitialWeights,
+    build,
+    conf_of,
+    has_small_network,
+    is_random,
+    is_small,
+    runs_anywhere,
+)
 from dgbench.plan.cost import Cost
 from dgbench.plan.hyperparameters import without_effect
 from dgbench.plan.search import Halving
@@ -25,6 +32,7 @@ from dgbench.plan.settings import Card, TrainerSettings
 from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.spec import digest
 from dgbench.records.status import duration, roughly
+from dgbench.sweeps.costs import cost_of, facts_of, shipped_cost
 from dgbench.sweeps.remembered import Remembered
 from dgbench.sweeps.sizes import JobSize, KindLeft, Workload, packed
 
@@ -158,7 +166,9 @@ class Judged:
         """
         config = study.config
         image = study.info.image
-        if _needs_no_judgment(study):
+        if _is_plain(study) and (
+            is_small(config, image) or (self.remembers and _was_judged_before(study))
+        ):
             return
         groups = [
             config[group] for group in ("backbone", "init", "trainer", "execution", *PLAIN, *OURS)
@@ -171,7 +181,7 @@ class Judged:
             return
         self._done.add(key)
         passed = Remembered("passed")
-        asked = [key, *_facts(study)]
+        asked = [key, *facts_of(study)]
         keeps = study.weights.to_fetch() is None and _names_ours(config)
         if self.remembers and keeps and passed.read(study, asked):
             return
@@ -189,14 +199,13 @@ class Judged:
             passed.keep(study, asked, {"passed": True})
 
 
-def _needs_no_judgment(study: PlannedStudy) -> bool:
-    """Return whether all that a study builds is dgbench's own, small and plain."""
+def _is_plain(study: PlannedStudy) -> bool:
+    """Return whether all that a study builds beside its network is dgbench's own and plain."""
     config = study.config
     trainer = config["trainer"]
     added = tuple(f"+{group}." for group in OURS)
     return (
-        is_small(config, study.info.image)
-        and all(config[group] == conf_of(group, name) for group, name in PLAIN.items())
+        all(config[group] == conf_of(group, name) for group, name in PLAIN.items())
         and _names_ours(config)
         and not any(word.startswith(added) for word in study.words)
         and (CONF / "algorithm" / f"{study.spec.objective}.yaml").is_file()
@@ -204,6 +213,17 @@ def _needs_no_judgment(study: PlannedStudy) -> bool:
         and config["execution"]["mode"] != "stacked"
         and config["seed_moves"] != "inputs"
     )
+
+
+def _was_judged_before(study: PlannedStudy) -> bool:
+    """Return whether the study's networks were built when the costs of the package were counted.
+
+    Weights that are on disk may still not fit them; random ones do, and absent ones are not looked
+    at.
+    """
+    config = study.config
+    has_no_file = is_random(config) or study.weights.to_fetch() is not None
+    return has_no_file and runs_anywhere(config) and shipped_cost(study) is not None
 
 
 def _names_ours(config: Mapping[str, Any]) -> bool:
@@ -251,7 +271,7 @@ def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
             continue
         study = kind.typical_first[0]
         try:
-            cost, largest = (_cost(counted, costs) for counted in (study, kind.largest or study))
+            cost, largest = (cost_of(counted, costs) for counted in (study, kind.largest or study))
         except (
             Exception
         ) as error:  # of an algorithm that reads numbers: a plan without costs is still a plan
@@ -263,46 +283,6 @@ def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
             # a run of 0 steps is only evaluated
             launches = LAUNCHES * rate / kind.cost.step if kind.cost.step else 1.0
             kind.guess = kind.flops / rate * max(1.0, launches)
-
-
-def _cost(study: PlannedStudy, costs: dict[str, Cost]) -> Cost:
-    """Count the cost of a study's first model, or find that of an alike one in ``costs`` or in the
-    cache.
-    """
-    hparams = dict(study.spec.hparams)
-    if not study.spec.user_code:  # which may do other operations at another learning rate
-        hparams.pop("lr", None)
-    shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, hparams]
-    key = digest(
-        [
-            *shapes,
-            *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer")),
-        ]
-    )
-    if key not in costs:
-        costs[key] = _counted(study, key)
-    return costs[key]
-
-
-def _counted(study: PlannedStudy, key: str) -> Cost:
-    """Read a cost from the cache, or count it with torch and keep it there."""
-    counts = Remembered("cost")
-    asked = [key, *_facts(study), *(study.config[group] for group in ("averaging", "head", "init"))]
-    answer = counts.read(study, asked)
-    if answer is not None:
-        with suppress(TypeError):  # a file that somebody changed
-            return Cost(**answer)
-
-    from dgbench.training.cost import count  # torch
-
-    cost = count(study)
-    counts.keep(study, asked, asdict(cost))
-    return cost
-
-
-def _facts(study: PlannedStudy) -> list[Any]:
-    """List what plans of other datasets do not share, beside shapes and configuration."""
-    return [study.info.name, study.info.n_classes, len(study.folds[0].training), study.spec.init]
 
 
 def _card(study: PlannedStudy) -> Card:

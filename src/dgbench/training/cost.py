@@ -9,6 +9,7 @@ import math
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -97,7 +98,10 @@ def _convolution_backward(
 
 
 def count(planned: PlannedStudy) -> Cost:
-    """Count the :class:`Cost` of the first fold of a study, images left out of ``memory``.
+    """Count the :class:`Cost` of the first fold of a study.
+
+    Images, and what an algorithm keeps for each of them, are left out of ``memory`` and ``disk``: a
+    study costs the same wherever its images are.
 
     Raises:
         ConfigError: the size of the images is not known yet.
@@ -108,7 +112,7 @@ def count(planned: PlannedStudy) -> Cost:
             "the size of its images comes with initial weights that are not here; set "
             "dataset.image_size"
         )
-    blueprint = Blueprint(planned)
+    blueprint = Blueprint(replace(planned, info=replace(planned.info, counts={})))
     module, feature_flops = _on_meta(blueprint)
     steps = blueprint.settings.steps
     surveyed = {step for step in range(steps) if module.algorithm.survey_due(step)}
