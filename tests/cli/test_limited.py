@@ -102,3 +102,18 @@ def test_real_commands(words: tuple[str, ...], megabytes: int, tmp_path: Path) -
     assert ended.returncode in (0, 1)
     assert "Traceback" not in ended.stderr
     assert ended.returncode == 0 or len(lines) == 1, ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [220, 300, 480, 1480])
+def test_a_report_under_a_limit_ends(megabytes: int, tmp_path: Path) -> None:
+    """OpenBLAS, loaded where no memory was left, waited for it forever; Arrow reserves 1 GB, which
+    a limit just above that lacked.
+    """
+    shell = f'ulimit -c 0; ulimit -v {megabytes * 1024}; exec "$@"'
+    report = (sys.executable, str(CHECKOUT / "report.py"))
+    runs = f"runs=[{CHECKOUT / 'results' / 'sr_cmnist_14_four_algorithms'}]"
+    words = ("bash", "-c", shell, "bash", *report, runs)
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == int(megabytes < 480), ended.stderr
+    assert ended.returncode == 0 or ended.stderr.startswith("dgbench: out of memory")

@@ -8,6 +8,8 @@ large, says what the child could not.
 from __future__ import annotations
 
 import ctypes
+import importlib
+import mmap
 import os
 import resource
 import signal
@@ -27,6 +29,8 @@ _ENDS = (
 )
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
+_M_ARENA_MAX = -8  # of mallopt(3)
+_LEAST = 2**28  #: bytes that NumPy and SciPy take, without which no command does anything
 
 
 def memory_limit() -> str:
@@ -48,6 +52,21 @@ def _without_lack_of_memory(ignored: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(ignored)
 
 
+def _take_less() -> None:
+    """Keep libraries from reserving memory ahead, which counts against a limit as if it were used,
+    and load the one that waits forever where there is none.
+
+    Raises:
+        OSError: there is too little memory even for that.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)  # instead of 64 MB for every thread
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # others reserve 1 GB at once
+    mmap.mmap(-1, _LEAST).close()
+    with suppress(ImportError):  # whoever needs it says so
+        importlib.import_module("scipy.special")  # with OpenBLAS
+
+
 def watch(say: Callable[[str], None], advice: str) -> None:
     """Continue in a child process if memory is limited.
 
@@ -64,11 +83,15 @@ def watch(say: Callable[[str], None], advice: str) -> None:
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        with suppress(
-            OSError, AttributeError
-        ):  # so that nothing stays behind a parent that was killed
+        with suppress(OSError, AttributeError):
+            # so that nothing stays behind a parent that was killed
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         sys.unraisablehook = _without_lack_of_memory
+        try:
+            _take_less()
+        except OSError:
+            say(f"out of memory: NumPy and SciPy do not fit into {limit}; {advice}")
+            sys.exit(1)
         return
     for number in _PASSED_ON:
         signal.signal(number, lambda number, frame: os.kill(child, number))
