@@ -67,7 +67,7 @@ def claims_table(papers: Sequence[Published]) -> Table:
         for contest in paper_contests:
             pairs += contest.pairs
             if contest.pairs:
-                jointly += holm(contest.pairs)
+                jointly.extend(holm(contest.pairs))
         counts = {
             "best": len(paper_contests),
             "best survive": sum(not contest.rivals for contest in paper_contests),
