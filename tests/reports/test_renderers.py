@@ -7,6 +7,8 @@ from __future__ import annotations
 import csv
 import re
 import xml.etree.ElementTree as ElementTree
+import zlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +119,16 @@ def test_latex_marks_and_escapes() -> None:
     assert latex_text("±\\{}→") == r"$\pm$\textbackslash{}\{\}$\rightarrow$"
 
 
+def embedded_fonts(pdf: Path) -> bytes:
+    """Unpack what a PDF holds; a font begins with the names of its tables."""
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf.read_bytes(), flags=re.DOTALL)
+    contents = []
+    for stream in streams:
+        with suppress(zlib.error):
+            contents.append(zlib.decompress(stream))
+    return b"".join(contents)
+
+
 def test_latex_is_ready_for_a_paper(document: Document, tmp_path: Path) -> None:
     """Names as papers print them, a caption of one sentence with a label, the packages in a
     comment, figures as PDF.
@@ -136,6 +148,8 @@ def test_latex_is_ready_for_a_paper(document: Document, tmp_path: Path) -> None:
     )
     pdfs = [path for path in write(document, tmp_path) if path.suffix == ".pdf"]
     assert pdfs and all(path.read_bytes().startswith(b"%PDF") for path in pdfs)
+    assert not any(table in embedded_fonts(pdfs[0]) for table in (b"GPOS", b"GSUB", b"GDEF"))
+    assert b"glyf" in embedded_fonts(pdfs[0])
     assert all(f"{{{path.name}}}" in (tmp_path / "report.tex").read_text() for path in pdfs)
 
 

@@ -196,7 +196,9 @@ def _span(dots: Sequence[Dot], limits: tuple[float, float]) -> tuple[float, floa
     values = [dot.value for dot in dots] or list(limits)
     least, most = min(values), max(values)
     reach = max(_REACH * (most - least), 2.0)
-    ends = [end for dot in dots if dot.interval for end in dot.interval]
+    ends: list[float] = []
+    for dot in dots:
+        ends.extend(dot.interval or ())
     low = max(min([least, *ends]), least - reach, min(limits[0], least))
     high = min(max([most, *ends]), most + reach, max(limits[1], most))
     if high - low < 1e-9:

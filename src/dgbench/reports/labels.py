@@ -193,7 +193,7 @@ def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     at its default.
     """
     differing = []
-    for name in sorted({name for values in variants.values() for name in values}):
+    for name in sorted(set().union(*variants.values())):
         occurring = {str(values.get(name, "default")) for values in variants.values()}
         if len(occurring) > 1:
             differing.append(name)
@@ -208,7 +208,7 @@ def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """Name settings by dataset, base images and errors, and by all else in which those of one
     dataset differ.
     """
-    keys = {key for identity in identities for key in identity}
+    keys = set().union(*identities)
     titles = dataset_titles(identities, keys, ("base", "evaluation"))
     whole = []
     for title, identity in zip(titles, identities, strict=True):
@@ -265,10 +265,10 @@ class _Peers:
     """
 
     def __init__(self, forms: Sequence[Mapping[str, Any]], shown_keys: Sequence[str]) -> None:
-        self._forms = [{key: _hashable(value) for key, value in form.items()} for form in forms]
+        self._forms = [_hashable_form(form) for form in forms]
         self._shown_keys = shown_keys
         occurring: dict[str, set[Any]] = defaultdict(set)
-        for key in {key for form in forms for key in form}:
+        for key in set().union(*forms):
             occurring[key].update(form.get(key) for form in self._forms)
         self._differing = {key for key, values in occurring.items() if len(values) > 1}
         self._counts: dict[tuple[str, ...], Counter[Any]] = {}
@@ -288,9 +288,15 @@ class _Peers:
         """Return whether another form has the same values under all keys that a title shows."""
         keys = (*self._shown_keys, *named)
         if keys not in self._counts:
-            values = (tuple(peer.get(key) for key in keys) for peer in self._forms)
-            self._counts[keys] = Counter(values)
+            counts: Counter[tuple[Any, ...]] = Counter()
+            for peer in self._forms:
+                counts[tuple(peer.get(key) for key in keys)] += 1
+            self._counts[keys] = counts
         return self._counts[keys][tuple(_hashable(form.get(key)) for key in keys)] > 1
+
+
+def _hashable_form(form: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _hashable(value) for key, value in form.items()}
 
 
 def _hashable(value: Any) -> Any:

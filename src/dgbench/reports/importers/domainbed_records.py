@@ -252,7 +252,8 @@ def _parsed_apart(lines: Sequence[bytes], start: int) -> tuple[list[dict[str, An
             if not record.keys() >= {"step", *expected}:
                 missing = [key for key in ("step", *expected) if key not in record]
                 raise RecordError(f"lacks {', '.join(missing)}")
-            if wrong := _STEP(record["step"]):
+            wrong = _STEP(record["step"])
+            if wrong:
                 raise RecordError(f"step {wrong}")
         except RecordError as error:
             faults.append(Fault("dropped line", number, str(error)))
@@ -308,19 +309,21 @@ def _accuracy_keys(record: dict[str, Any]) -> list[str]:
         RecordError: the record does not say who wrote it, has no accuracy, or skips an environment.
     """
     wrong = "lacks args" if "args" not in record else first_fault(record, _RECORD_CHECKS)
-    if not wrong and (
-        missing := [
-            key for key in ("dataset", "algorithm", "test_envs") if key not in record["args"]
-        ]
-    ):
-        wrong = f"lacks {', '.join(missing)} in args"
-    if wrong := wrong or first_fault(record["args"], _ARGS_CHECKS):
+    if wrong:
+        raise RecordError(wrong)
+    args = record["args"]
+    missing = [key for key in ("dataset", "algorithm", "test_envs") if key not in args]
+    if missing:
+        raise RecordError(f"lacks {', '.join(missing)} in args")
+    wrong = first_fault(args, _ARGS_CHECKS)
+    if wrong:
         raise RecordError(wrong)
     keys: list[str] = []
     while f"env{len(keys) // 2}_out_acc" in record:
         keys += [f"env{len(keys) // 2}_in_acc", f"env{len(keys) // 2}_out_acc"]
     if not keys:
         raise RecordError("lacks env0_out_acc")
-    if stray := [key for key in record if _ACCURACY.fullmatch(key) and key not in keys]:
+    stray = [key for key in record if _ACCURACY.fullmatch(key) and key not in keys]
+    if stray:
         raise RecordError(f"has {stray[0]} and lacks env{len(keys) // 2}_out_acc")
     return keys

@@ -362,8 +362,12 @@ def _run(fold: LoggedFold, seed: int, unfinished: str, setting: SweepDescription
         code=f"{IMPORTED} from a log of SWAD's code",
     )
     steps = sorted(fold.records)
-    parts = [f"env{index}_{part}" for index in range(fold.environments) for part in ("in", "out")]
-    accuracy = [[fraction(_of(fold.records[step], part)) for part in parts] for step in steps]
+    parts: list[str] = []
+    for index in range(fold.environments):
+        parts += [f"env{index}_in", f"env{index}_out"]
+    accuracy = []
+    for step in steps:
+        accuracy.append([fraction(_of(fold.records[step], part)) for part in parts])
     status = "UNKNOWN" if unfinished and setting.require_done else "DONE"
     folder = f"{printable(fold.file.parent)}, fold {_name(fold.held_out)}"
     values = np.array(accuracy, dtype=np.float64)
@@ -382,10 +386,11 @@ def _other_metrics(fold: LoggedFold, steps: Sequence[int], parts: Sequence[str])
     )
     values = {}
     for metric in metrics:
-        lines = [
-            [_number(fold.records[step].get(f"{part}_{metric}")) for part in parts]
-            for step in steps
-        ]
+        names = [f"{part}_{metric}" for part in parts]
+        lines = []
+        for step in steps:
+            record = fold.records[step]
+            lines.append([_number(record.get(name)) for name in names])
         values[metric] = np.array(lines, dtype=np.float64)
     return values
 

@@ -188,7 +188,7 @@ def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Ben
         all_benchmarks.append(_benchmark(title, identity, evaluations, size_axis))
     having = [benchmark for benchmark in all_benchmarks if benchmark.size_axis == size_axis]
     if size_axis is not None and not having:
-        axes = sorted({axis for benchmark in all_benchmarks for axis in benchmark.axes})
+        axes = sorted(set().union(*(benchmark.axes for benchmark in all_benchmarks)))
         raise ConfigError(
             f"report.size_axis={size_axis} tells no settings apart; choose from "
             f"{', '.join(axes) or 'none'}, or null"
@@ -218,7 +218,7 @@ def _benchmark(
             {**form, "given": ", ".join(s.given)} for form, s in zip(forms, settings, strict=True)
         ]
     axes = []
-    for name in sorted({name for form in forms for name in form}):
+    for name in sorted(set().union(*forms)):
         values = {form.get(name, "-") for form in forms}
         if len(values) > 1:
             axes.append(name)
@@ -269,11 +269,14 @@ def _find_size_axis(forms: Sequence[Mapping[str, str]], counts: Sequence[int]) -
             groups[tuple(form[other] for other in forms[0] if other != axis)][value] = count
         else:
             series = [sizes for sizes in groups.values() if len(sizes) > 1]
-            if series and all(
-                len({count / value for value, count in sizes.items()}) == 1 for sizes in series
-            ):
+            if series and all(map(_is_proportional, series)):
                 return axis
     return None
+
+
+def _is_proportional(sizes: Mapping[float, int]) -> bool:
+    """Return whether counts are the same multiple of the values that they belong to."""
+    return len({count / value for value, count in sizes.items()}) == 1
 
 
 def _form(setting: Setting) -> dict[str, str]:

@@ -101,7 +101,9 @@ def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:
         lines.append(cells)
     if not lines:
         return None
-    columns = [Column(f"{title} {side}") for title in titles.values() for side in _WHOSE]
+    columns = []
+    for title in titles.values():
+        columns += [Column(f"{title} {side}") for side in _WHOSE]
     notes = [
         (
             "On the mean over seeds, and in brackets for each. The mean selects the paper's "

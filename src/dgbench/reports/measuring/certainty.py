@@ -145,7 +145,7 @@ def resampled_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     environments.
     """
     samples, absences = resamples(evaluation, statistics)
-    names = sorted({name for sample in samples.values() for name in sample.names})
+    names = sorted(set().union(*(sample.names for sample in samples.values())))
     lines: dict[str, dict[str, Any]] = {name: {"algorithm": name} for name in names}
     columns = [ALGORITHM]
     notes = []
@@ -190,7 +190,7 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
         Column(measure.title, unit="points", help=f"difference of {measure.title}")
         for measure in compared
     ]
-    names = sorted({name for sample in samples.values() for name in sample.names})
+    names = sorted(set().union(*(sample.names for sample in samples.values())))
     one_seed = evaluation.studies["seed"].nunique() < 2
     if one_seed:
         names = []  # of a thousand algorithms there are half a million pairs

@@ -162,7 +162,9 @@ def benchmark_selection_table(benchmark: Benchmark) -> Table:
                 )
         lines.append(cells)
     titles = [measure.title for measure in benchmark.measures.ranked]
-    columns = [Column(f"{group}: {title}") for group in groups.values() for title in titles]
+    columns = []
+    for group in groups.values():
+        columns += [Column(f"{group}: {title}") for title in titles]
     notes = [
         "Bold: the same algorithm as by the ideal measure, which alone knows all environments. "
         "mean: the algorithm selected on the mean over seeds. Ties are shown as a = b.",

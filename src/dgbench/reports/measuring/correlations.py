@@ -252,13 +252,12 @@ def _titles(measures: MeasureChoice, coefficient: str) -> dict[str, str]:
 def _correlation_columns(measures: MeasureChoice) -> list[Column]:
     """List a column for each coefficient and measure."""
     titles = [measure.in_correlations for measure in measures.predicting]
-    return [
-        Column(
-            f"{coefficient} {title}", unit="correlation", help=f"{coefficient}: {title} with ideal"
-        )
-        for coefficient in COEFFICIENTS
-        for title in titles
-    ]
+    columns = []
+    for coefficient in COEFFICIENTS:
+        for title in titles:
+            meaning = f"{coefficient}: {title} with ideal"
+            columns.append(Column(f"{coefficient} {title}", unit="correlation", help=meaning))
+    return columns
 
 
 def _on_settings(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
@@ -317,14 +316,10 @@ def _why_no_average(benchmarks: Sequence[Benchmark]) -> str:
         return (
             f"{', '.join(twice)} stands in more than one line (other base images, network or seeds)"
         )
-    codes = sorted(
-        {
-            code
-            for benchmark in benchmarks
-            for line in benchmark.lines
-            for code in line.setting.codes
-        }
-    )
+    all_codes: set[str] = set()
+    for benchmark in benchmarks:
+        all_codes.update(*(line.setting.codes for line in benchmark.lines))
+    codes = sorted(all_codes)
     return (
         f"they come from {len(codes)} code versions ({', '.join(codes)})" if len(codes) > 1 else ""
     )

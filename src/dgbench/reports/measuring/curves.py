@@ -247,11 +247,10 @@ def _curves(errors: pd.DataFrame, place: Mapping[str, float]) -> pd.DataFrame:
 
 def _caption(evaluations: Sequence[Evaluation], colors: Colors) -> str:
     count = max(len(seeds_of(evaluation.studies)) for evaluation in evaluations)
-    drawn = {
-        a
-        for e in evaluations
-        for a in e.errors.loc[e.errors["role"] == "everywhere", "algorithm"].map(str)
-    }
+    drawn: set[str] = set()
+    for evaluation in evaluations:
+        errors = evaluation.errors
+        drawn.update(errors.loc[errors["role"] == "everywhere", "algorithm"].map(str))
     gray = sorted(drawn - colors.keys())
     note = f" In gray: {some_of(gray, MOST_DRAWN)}." if gray else ""
     text = "Model trained on all given environments (triangles)"

@@ -322,11 +322,10 @@ class MeasuresReport(ReportOfMeasures):
         problems = [*collection.problems, *evaluation.problems, *refusals]
         count = len(evaluation.settings)
         folded = count > _MOST_OPEN
-        benchmark_of = {
-            line.setting.title: benchmark
-            for benchmark in all_benchmarks
-            for line in benchmark.lines
-        }
+        benchmark_of = {}
+        for benchmark in all_benchmarks:
+            for line in benchmark.lines:
+                benchmark_of[line.setting.title] = benchmark
         sections += [
             self._section(
                 evaluation.of(setting.title),

@@ -108,14 +108,12 @@ def _contest(paper: Published, column: str, values: dict[str, list[Value]]) -> I
         values: of each name, those that its mean averages; they are independent, since their models
             share no training.
     """
-    barred = {
-        name: line
-        for name, line in values.items()
-        if all(value.error is not None for value in line)
-    }
-    mean_of = {
-        name: math.fsum(value.mean for value in line) / len(line) for name, line in barred.items()
-    }
+    barred: dict[str, list[Value]] = {}
+    mean_of: dict[str, float] = {}
+    for name, line in values.items():
+        if all(value.error is not None for value in line):
+            barred[name] = line
+            mean_of[name] = math.fsum(value.mean for value in line) / len(line)
     order = sorted(barred, key=lambda name: (-mean_of[name], name))
     if len(order) < 2:
         return

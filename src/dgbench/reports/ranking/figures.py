@@ -81,7 +81,10 @@ def _parts(leaderboard: Leaderboard) -> dict[str, list[float]]:
             means(by_seed(lines, "accuracy")) for _, lines in known.groupby("env", sort=False)
         ]
     names = list(leaderboard.level)
-    return {name: [level[name] for level in levels if name in level] for name in names}
+    parts = {}
+    for name in names:
+        parts[name] = [level[name] for level in levels if name in level]
+    return parts
 
 
 def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
@@ -144,7 +147,9 @@ def rank_figure(leaderboard: Leaderboard) -> Figure | None:
     if len(averages) > 1:
         levels = [means(matrix) for matrix in averages]
         names = sorted(set.intersection(*(set(level) for level in levels)))
-        blocks = [[-level[name] for name in names] for level in levels]
+        blocks = []
+        for level in levels:
+            blocks.append([-level[name] for name in names])
         kinds = {str(dataset.identity["dataset"]) for dataset in leaderboard.datasets}
         text = (
             f"Mean rank over {len(averages)} datasets (blocks), 1 is the highest accuracy, means "

@@ -120,7 +120,7 @@ class Leaderboard:
         """
         levels = [means(dataset.averages) for dataset in self.datasets]
         names = set.intersection(*(set(level) for level in levels))
-        whole = {name: mean([level[name] for level in levels]) for name in names}
+        whole = {name: _mean_of(name, levels) for name in names}
         return dict(sorted(whole.items(), key=lambda item: (-item[1], item[0])))
 
     @cached_property
@@ -138,9 +138,9 @@ class Leaderboard:
     @property
     def chance(self) -> dict[str, float]:
         """Reference -> mean of its accuracies over the datasets, if it is known on all."""
-        first, *others = [dataset.chance for dataset in self.datasets]
-        names = [name for name in first if all(name in levels for levels in others)]
-        return {name: mean([dataset.chance[name] for dataset in self.datasets]) for name in names}
+        levels = [dataset.chance for dataset in self.datasets]
+        shared = set.intersection(*(set(level) for level in levels))
+        return {name: _mean_of(name, levels) for name in levels[0] if name in shared}
 
     def repetitions(self, boards: Sequence[Leaderboard]) -> dict[str, pd.DataFrame]:
         """Collect the averages of the leaderboards that repeat this one (:func:`repeats`), by their
@@ -155,10 +155,11 @@ class Leaderboard:
 
     def _identities(self) -> list[dict[str, Any]]:
         """List what tells each of its datasets from those of other leaderboards."""
-        return [
-            {**self.identity, **{key: data.identity[key] for key in _DATASET}}
-            for data in self.datasets
-        ]
+        identities = []
+        for dataset in self.datasets:
+            of_dataset = {key: dataset.identity[key] for key in _DATASET}
+            identities.append({**self.identity, **of_dataset})
+        return identities
 
     @property
     def trained_on_tested(self) -> bool:
@@ -209,7 +210,11 @@ def leaderboards(
             continue
         datasets: list[RankedDataset] = []
         runs: list[dict[str, Any]] = []
-        examples = {run.label: run for group, _, _ in shown for run in group.runs}
+        examples: dict[str, SelectedRun] = {}
+        codes: dict[str, None] = {}
+        for group, _, _ in shown:
+            examples |= {run.label: run for run in group.runs}
+            codes |= dict.fromkeys(group.codes)
         titles = dataset_titles([group.runs[0].identity for group, _, _ in shown], _DATASET)
         for title, (group, environments, plan) in zip(titles, shown, strict=True):
             accuracies: list[dict[str, Any]] = []
@@ -237,11 +242,9 @@ def leaderboards(
                 RankedDataset(title, first.identity, environments, frame, folder, examples, levels)
             )
         identity = {key: groups[0].identity[key] for key in names}
-        codes = tuple(dict.fromkeys(code for group, _, _ in shown for code in group.codes))
+        title = _title(identity, datasets)
         boards.append(
-            Leaderboard(
-                _title(identity, datasets), identity, tuple(datasets), codes, pd.DataFrame(runs)
-            )
+            Leaderboard(title, identity, tuple(datasets), tuple(codes), pd.DataFrame(runs))
         )
     return boards, problems
 
@@ -287,14 +290,15 @@ def _accuracies(
     columns = (tests[name].tolist() for name in ("run", "env", "accuracy", "images"))
     for run, env, accuracy, count in zip(*columns, strict=True):
         if env in by_env:
-            by_env[env][tested_by[run]], images[env] = accuracy, count
-    lacking = [
-        h
-        for h in plan
-        if any(math.isnan(by_env[env].get(h, math.nan)) for env in h & by_env.keys())
-    ]
-    missing = {held_out: _why_missing(held_out, runs, selected) for held_out in lacking}
-    problems, fill = [], ""
+            by_env[env][tested_by[run]] = accuracy
+            images[env] = count
+    missing = {}
+    for held_out in plan:
+        there = [by_env[env].get(held_out, math.nan) for env in held_out & by_env.keys()]
+        if any(map(math.isnan, there)):
+            missing[held_out] = _why_missing(held_out, runs, selected)
+    problems = []
+    fill = ""
     if missing:
         folds = [fold for _, fold in missing.values()]
         fill = advice(runs[0], folds if all(folds) else [])
@@ -354,9 +358,15 @@ def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[Hel
 
 def accuracies_by_environment(leaderboard: Leaderboard) -> dict[tuple[str, str, str], float]:
     """Average accuracies over seeds: dataset, environment and algorithm -> mean."""
-    return {
-        (str(dataset.identity["dataset"]), str(env), algorithm): level
-        for dataset in leaderboard.datasets
-        for env, rows_of_env in dataset.accuracies.groupby("env", sort=False)
-        for algorithm, level in means(by_seed(rows_of_env, "accuracy")).items()
-    }
+    accuracies = {}
+    for dataset in leaderboard.datasets:
+        name = str(dataset.identity["dataset"])
+        for env, rows in dataset.accuracies.groupby("env", sort=False):
+            for algorithm, level in means(by_seed(rows, "accuracy")).items():
+                accuracies[name, str(env), algorithm] = level
+    return accuracies
+
+
+def _mean_of(name: str, levels: Sequence[Mapping[str, float]]) -> float:
+    """Average one algorithm's levels over datasets."""
+    return mean([level[name] for level in levels])

@@ -44,11 +44,12 @@ def published_boards(
     Raises:
         ConfigError: there is no such table, or it holds no accuracies.
     """
-    papers = [
-        paper
-        for name in names
-        for paper in ([published(name)] if not is_table(name) else _user_tables(name, datasets))
-    ]
+    papers: list[Published] = []
+    for name in names:
+        if is_table(name):
+            papers += _user_tables(name, datasets)
+        else:
+            papers.append(published(name))
     for paper in papers:
         paper.accuracies()
     return [_with_labels(paper, set(labels)) for paper in papers]
@@ -98,7 +99,7 @@ def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> 
     if name in levels:
         return Baseline(name, levels[name])
     try:
-        labels = {label for level in levels.values() for label in level}
+        labels = set().union(*levels.values())
         (theirs,) = published_boards([name], labels)
     except ConfigError as problem:
         raise ConfigError(
@@ -149,12 +150,11 @@ def _network(leaderboard: Leaderboard) -> dict[str, Any]:
 def _comparison(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table | None:
     ours = _our_means(leaderboard, theirs)
     printed = theirs.accuracies()
-    shared = [
-        c
-        for c in theirs.columns
-        if any(c in ours.get(a, {}) and c in line for a, line in printed.items())
-    ]
-    rows = [name for name in printed if any(column in ours.get(name, {}) for column in shared)]
+    in_both: set[str] = set()
+    for name, line_of_paper in printed.items():
+        in_both |= ours.get(name, {}).keys() & line_of_paper.keys()
+    shared = [column for column in theirs.columns if column in in_both]
+    rows = [name for name in printed if ours.get(name, {}).keys() & in_both]
     if not rows:
         return None
     columns = [ALGORITHM]
@@ -241,7 +241,7 @@ def _our_means(leaderboard: Leaderboard, theirs: Published) -> dict[str, dict[st
 def _places(boards: Mapping[str, Mapping[str, float]]) -> Table:
     places = {title: ranks(leaderboard) for title, leaderboard in boards.items()}
     lines = []
-    for name in sorted({name for leaderboard in boards.values() for name in leaderboard}):
+    for name in sorted(set().union(*boards.values())):
         line: dict[str, Any] = {"algorithm": name}
         for title, place_of in places.items():
             line |= entry(title, place_of.get(name), reason="not on this leaderboard")

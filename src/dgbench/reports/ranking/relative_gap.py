@@ -40,7 +40,8 @@ def gap_section(
         None where no algorithm was tuned both ways; and problems of the folders.
     """
     distances, problems = _distances(folders)
-    paper, lines = published(PRETRAINING), list[dict[str, Any]]()
+    paper = published(PRETRAINING)
+    lines: list[dict[str, Any]] = []
     fine_tuned = {
         _key_without_tuning(board): board for board in boards if board.identity["tuning"] == "ft"
     }
@@ -50,7 +51,8 @@ def gap_section(
             continue
         tuned_accuracies = accuracies_by_environment(tuned)
         for (dataset, env, algorithm), lp in accuracies_by_environment(probed).items():
-            if ft := tuned_accuracies.get((dataset, env, algorithm)):
+            ft = tuned_accuracies.get((dataset, env, algorithm))
+            if ft:
                 row = f"{dataset}/{env}"
                 line = {
                     "network": tuned.title,
@@ -87,21 +89,18 @@ def gap_section(
         ),
     ]
     notes = [source_note(paper)]
-    measured = {
-        str(index): line for index, line in enumerate(lines) if line["distance"] is not None
-    }
+    measured = [line for line in lines if line["distance"] is not None]
     if len(measured) > 2:
-        rho = spearman(
-            *(
-                {index: line[name] for index, line in measured.items()}
-                for name in ("gap", "distance")
-            )
-        )
+        gaps = [line["gap"] for line in measured]
+        rho = spearman(gaps, [line["distance"] for line in measured])
         notes.append(
             f"Rank correlation of gap and distance: {decimal(rho, 2)} (n={len(measured)})."
         )
     title = "Linear probing against fine-tuning, and distance to the pretraining images"
-    columns = [c for c in columns if any(line[c.name] is not None for line in lines)]
+    present: set[str] = set()
+    for line in lines:
+        present.update(name for name, value in line.items() if value is not None)
+    columns = [column for column in columns if column.name in present]
     return Section(
         "relative_gap", title, [table(lines, "relative_gap", title, columns, notes)]
     ), problems
@@ -115,7 +114,9 @@ def _distances(folders: Any) -> tuple[dict[tuple[str, str], float], list[Problem
     setting, problems = estimates_of(folders, "frechet", "report.distances_from")
     for line in setting.lines:
         for pair, env in line.pairs["q"].items():
-            if estimate := line.value("d2_inf", pair=str(pair)) or line.value("d2", pair=str(pair)):
+            at_infinity = line.value("d2_inf", pair=str(pair))
+            estimate = at_infinity or line.value("d2", pair=str(pair))
+            if estimate:
                 distances[str(line.identity["dataset"]), str(env)] = estimate.value
     return distances, problems
 

@@ -5,6 +5,7 @@ On top the answer: who leads by accuracy, by how much, and what cannot be conclu
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Annotated, Literal
 
 import pandas as pd
@@ -85,7 +86,8 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     if partial:
         named = ", ".join(f"{name} ({percent(level[name])}%)" for name in partial)
         answer.append(f"Compared over the seeds that both have, if at all: {named}.")
-    if unranked := [name for name in names if name not in level]:
+    unranked = [name for name in names if name not in level]
+    if unranked:
         answer.append(f"Not ranked, since a dataset is missing: {', '.join(unranked)}.")
     warning = beaten(
         {verdict.leader: level[verdict.leader]},
@@ -139,9 +141,7 @@ class LeaderboardReport(Report):
         theirs = published_boards(self.published, labels, datasets)
         unreported = selection.validation_environments
         results, missing = leaderboards(selected, unreported, split_by)
-        levels = {
-            leaderboard.title: level for leaderboard in results if (level := leaderboard.level)
-        }
+        levels = {board.title: board.level for board in results if board.level}
         baseline = baseline_of(self.baseline, levels)
         curves = test_curves(collection, selected, unreported, self.epochs)
         chosen = choices(selected, unreported)
@@ -154,10 +154,8 @@ class LeaderboardReport(Report):
                     leaderboard, self.spread, other_board, leaderboard.repetitions(results)
                 ),
                 *([] if score is None else [score]),
-                *(
-                    frame
-                    for paper in theirs
-                    for frame in beside_tables(leaderboard, paper, selection.rule)
+                *chain.from_iterable(
+                    beside_tables(leaderboard, paper, selection.rule) for paper in theirs
                 ),
                 *(
                     dataset_table(leaderboard, dataset, self.spread, self.std_divisor)

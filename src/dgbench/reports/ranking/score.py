@@ -35,17 +35,14 @@ def score_table(
         dataset.title: shifts.get(str(dataset.identity["dataset"]), OTHER)
         for dataset in leaderboard.datasets
     }
-    scores = {
-        dataset.title: {name: _score(dataset, name, reference, kind) for name in names}
-        for dataset in leaderboard.datasets
-    }
-    sums = {
-        "other" if shift == OTHER else f"{shift} shift": [
-            title for title, label in kinds.items() if label == shift
-        ]
-        for shift in (*DOMINANT, OTHER)
-        if shift in kinds.values()
-    }
+    scores: dict[str, dict[str, Score]] = {}
+    for dataset in leaderboard.datasets:
+        scores[dataset.title] = {name: _score(dataset, name, reference, kind) for name in names}
+    sums: dict[str, list[str]] = {}
+    for shift in (*DOMINANT, OTHER):
+        titles = [title for title, label in kinds.items() if label == shift]
+        if titles:
+            sums[OTHER if shift == OTHER else f"{shift} shift"] = titles
     lines: list[dict[str, Any]] = []
     for name in names:
         line: dict[str, Any] = {"algorithm": name}

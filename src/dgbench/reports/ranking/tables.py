@@ -80,17 +80,11 @@ def leaderboard_table(
     if has_average:
         judged = leaderboard.averages.dropna(how="all")
         best = leader(judged, highest=True) if set(order) <= set(judged.index) else None
-        reasons_of = {
-            name: [dataset.absence_reason(name) for dataset in leaderboard.datasets]
-            for name in order
-        }
-        absences = {
-            name: next(filter(None, reasons_of[name]), "a dataset is missing") for name in order
-        }
-        cells = [
-            entry("average", level.get(name), best=name == best, reason=absences[name])
-            for name in order
-        ]
+        cells = []
+        for name in order:
+            reasons_of = [dataset.absence_reason(name) for dataset in leaderboard.datasets]
+            reason = next(filter(None, reasons_of), "a dataset is missing")
+            cells.append(entry("average", level.get(name), best=name == best, reason=reason))
         parts.append(pd.DataFrame(cells, index=order))
         columns.append(
             Column(
@@ -274,12 +268,16 @@ def _notes(
     """Describe the leaderboard: what stands below it, and how sure it is."""
     level = leaderboard.level
     averages = [dataset.averages for dataset in leaderboard.datasets]
-    seeds = sorted({len(line_values(matrix, name)) for matrix in averages for name in level})
+    counts: set[int] = set()
+    for matrix in averages:
+        counts.update(len(line_values(matrix, name)) for name in level)
+    seeds = sorted(counts)
     shown = []
     if seeds:
         shown.append(f"n = {seeds[0]}{f' to {seeds[-1]}' if len(seeds) > 1 else ''} seeds.")
     shown.append(f"Higher is better. {_BOLD}")
-    if unranked := [name for name in order if name not in level]:
+    unranked = [name for name in order if name not in level]
+    if unranked:
         shown.append(
             f"Without a place, since a dataset is missing: {', '.join(unranked)}; the reasons "
             "stand below."

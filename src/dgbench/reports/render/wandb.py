@@ -78,11 +78,9 @@ def _log(
     )
     failed = True
     try:
-        tables = [
-            (f"{section.name}/{table.name}", table)
-            for section in document.sections
-            for table in section.tables
-        ]
+        tables = []
+        for section in document.sections:
+            tables += [(f"{section.name}/{table.name}", table) for table in section.tables]
         items: dict[str, Any] = {
             key: wandb.Table(dataframe=_without_na(table.frame), allow_mixed_types=True)
             for key, table in [*tables, (document.problems.name, document.problems)]

@@ -62,8 +62,12 @@ def claims_table(papers: Sequence[Published]) -> Table:
     lines: list[dict[str, Any]] = []
     for paper in papers:
         paper_contests = list(contests(paper))
-        pairs = [p for contest in paper_contests for p in contest.pairs]
-        jointly = [p for contest in paper_contests if contest.pairs for p in holm(contest.pairs)]
+        pairs: list[float] = []
+        jointly: list[float] = []
+        for contest in paper_contests:
+            pairs += contest.pairs
+            if contest.pairs:
+                jointly.extend(holm(contest.pairs))
         counts = {
             "best": len(paper_contests),
             "best survive": sum(not contest.rivals for contest in paper_contests),
