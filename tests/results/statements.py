@@ -214,6 +214,14 @@ def moves(rows: Rows, measure: str, component: str, end: str = "estimate") -> fl
     return float(getattr(one.moves, end))
 
 
+@named(".1f")
+def adapted_mean(rows: Rows, measure: str, adaptation: str) -> float:
+    """Average a measure over all studies with an adaptation at test time, in percent."""
+    levels = rows.errors.drop_duplicates("label").set_index("label")["adaptation"]
+    lines = rows.measures[rows.measures["label"].map(levels) == adaptation]
+    return float(100 * lines[measure].mean())
+
+
 @named("")
 def lowest(rows: Rows, measure: str, place: int = 1) -> str:
     """Name the algorithm with the lowest mean, or that of another place."""
