@@ -24,6 +24,8 @@
 # Linear probes of ERM have seeds 0 to 4. The first network of a wave is whole before the second begins, so that a balanced part
 # can be reported early. On the way, after looks at interim reports and for time, bias was put behind fine-tuning, and a third seed
 # before the second network: two seeds had left the deviation of a seed open, and tuning not told from nothing.
+#
+# Whole until now is wave 1 but for the adaptation of lite2: results/pacs_components_two_networks.
 set -e
 pacs=$1
 output=$2

@@ -217,6 +217,14 @@ def test_wrong_values(tmp_path: Path, changes: dict[str, Any], said: str) -> Non
         options(**{"path": save(tmp_path / "x.npz"), **changes}).describe()
 
 
+def test_the_example_is_a_column_of_numbers(tmp_path: Path) -> None:
+    """Not one of text that happens to come first."""
+    file = tmp_path / "x.csv"
+    file.write_text("environment,class,f0\na,cat,0.5\na,dog,0.25\nb,cat,1\nb,dog,2\n")
+    with refused(r"e\.g\. dataset\.columns=\[f0\]", DgbenchError):
+        options(file).describe()
+
+
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [

@@ -175,7 +175,8 @@ def test_other_image_sizes() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: ResNet((3, 28, 28), "resnet18"), "resnet18 .*32 x 32.*28 x 28"),
+        (lambda: ResNet((3, 28, 28), "resnet18"), "resnet18 .*32 x 32.*28 x 28.*backbone=mlp"),
+        (lambda: ResNet((3, 8, 8), "resnet18"), "8 x 8.* where the dataset has it.*backbone=mlp"),
         (lambda: VisionTransformer((3, 40, 40), "test_vit"), "16 x 16.* 40 x 40"),
         (lambda: WideResNet((3, 64, 64)), "64 x 64; set dataset.image_size=32"),
         (lambda: ResNet(IMAGE, "resnet17"), "backbone.arch=resnet17 is unknown"),

@@ -134,6 +134,23 @@ def test_a_factor_that_is_none_is_refused(crossed: Path, name: str) -> None:
         document([crossed], factors=[name])
 
 
+def test_what_is_split_by_is_kept_apart(crossed: Path) -> None:
+    report = ComponentsReport(name="components", measures=["average"], compared=["average"])
+    sections = report(collect([crossed]), Last(), "backbone").sections
+    assert len(sections) == 2
+    for section in sections:
+        network = int("mlp-16" in section.title)
+        frame = section.tables[0].frame.set_index("component")
+        assert list(frame.index) == ["algorithm", "seed"]
+        means = averages(crossed)[:, network].mean(axis=1)
+        levels = section.tables[1].frame.set_index("level")["average"]
+        assert levels.tolist() == pytest.approx(means.tolist())
+    compared = report.model_copy(update={"factors": ["backbone", "algorithm"]})
+    with pytest.raises(ConfigError, match=r"split_by=backbone keeps apart.*leave it out") as fault:
+        compared(collect([crossed]), Last(), "backbone")
+    assert "\n" not in str(fault.value)
+
+
 def test_models_that_adapt_are_compared_within(crossed: Path, tmp_path: Path) -> None:
     folders = [str(path) for path in crossed.iterdir() if any(path.glob("fold-*"))]
     dgbench.evaluate(folders, ["adaptation=t3a"], output=tmp_path)

@@ -186,14 +186,40 @@ def difference(rows: Rows, measure: str, first: str, second: str) -> float:
 
 
 @named(".1f")
-def moves(rows: Rows, measure: str, component: str) -> float:
-    """Compute how many points a component moves a measure, see ``report=components``."""
+def moves(rows: Rows, measure: str, component: str, end: str = "estimate") -> float:
+    """Compute how many points a component moves a measure, see ``report=components``.
+
+    Args:
+        rows: of the studies; those that lack an adaptation that others have are left out.
+        measure: by its name.
+        component: a factor, ``combinations`` or ``seed``.
+        end: ``estimate``, ``low`` or ``high``.
+    """
     lines = rows.measures
-    names = [name for name in ("backbone", "tuning", "label") if lines[name].nunique() > 1]
-    factors = {name: lines[name].tolist() for name in names}
-    result = decompose(100 * lines[measure], factors, lines["seed"].tolist())
+    about = rows.errors.drop_duplicates("label").set_index("label")
+    levels = {name: lines[name] for name in ("backbone", "tuning")}
+    for name in ("algorithm", "adaptation"):
+        levels[name] = lines["label"].map(about[name])
+    varying = {name: values for name, values in levels.items() if values.nunique() > 1}
+    adapted = "adaptation" if "adaptation" in varying else None
+    complete = pd.Series(True, index=lines.index)
+    if adapted:
+        models = [varying[name] for name in varying if name != adapted] + [lines["seed"]]
+        count = varying[adapted].groupby(models).transform("nunique")
+        complete = count == varying[adapted].nunique()
+    values = 100 * lines[measure][complete]
+    factors = {name: column[complete].tolist() for name, column in varying.items()}
+    result = decompose(values, factors, lines["seed"][complete].tolist(), adapted)
     (one,) = [part for part in result.components if part.name == component]
-    return one.moves.estimate
+    return float(getattr(one.moves, end))
+
+
+@named(".1f")
+def adapted_mean(rows: Rows, measure: str, adaptation: str) -> float:
+    """Average a measure over all studies with an adaptation at test time, in percent."""
+    levels = rows.errors.drop_duplicates("label").set_index("label")["adaptation"]
+    lines = rows.measures[rows.measures["label"].map(levels) == adaptation]
+    return float(100 * lines[measure].mean())
 
 
 @named("")

@@ -91,6 +91,8 @@ def _differences(packed: Mapping[str, Any], source: Mapping[str, Any]) -> Iterat
     left_out = {*CHANGED, *UNCOMPARED}
     if identity["seed_moves"] == STREAM:
         left_out.update(REPEATED)
+        if identity["seed"] != adaptation.get("stream_seed"):
+            yield "its rows and its evaluation differ in seed, which is that of the stream"
     for key in SEEDED:
         if identity[key] == BY_SEED:  # said of a whole report, not of a run
             left_out.add(key)

@@ -246,7 +246,8 @@ class TimmFeaturizer(Featurizer):
             least = self.family.min_side
             raise ConfigError(
                 f"backbone {self.arch} takes images of at least {least} x {least}, these are "
-                f"{image[1]} x {image[2]}; set dataset.image_size, or use backbone=mnist_cnn"
+                f"{image[1]} x {image[2]}; set dataset.image_size where the dataset has it, or use "
+                "backbone=mlp"
             )
         if self.family.needs_size:
             patch = self.body.patch_embed.patch_size

@@ -61,6 +61,11 @@ def evaluated(lines: list[PackedRun]) -> PackedRun:
     return next(line for line in lines if "evaluated" in line)
 
 
+def repeated(lines: list[PackedRun]) -> PackedRun:
+    """The first line of an evaluation that repeats the order of the stream."""
+    return next(line for line in lines if line["run"]["identity"]["seed_moves"] == "stream")
+
+
 def test_they_hold_and_say_how_they_were_made(adapted: Archive, folders: Path) -> None:
     assert faults_of(adapted) == []
     lines = read_packed(adapted.entry / "rows.jsonl.xz")
@@ -112,6 +117,11 @@ CHANGED: list[tuple[str, Callable[[list[PackedRun]], object], str]] = [
         "the name of the method",
         lambda lines: evaluated(lines)["run"]["identity"].update(adaptation="bn"),
         "differ in adaptation",
+    ),
+    (
+        "the seed of a repetition",
+        lambda lines: repeated(lines)["run"]["identity"].update(seed=9),
+        "differ in seed",
     ),
     (
         "the evaluated step",

@@ -143,7 +143,8 @@ def _columns_of_frame(
     frame.columns = names  # type: ignore[assignment]
     if features is None:
         if FEATURES not in names:
-            example = next((name for name in names if name not in KNOWN_COLUMNS), "f*")
+            numbers = map(str, frame.select_dtypes("number").columns)
+            example = next((name for name in numbers if name not in KNOWN_COLUMNS), "f*")
             raise DataError(
                 f"dataset.path={path} has no column features of lists of numbers; add it, or name "
                 f"columns of numbers, e.g. dataset.columns=[{example}]"

@@ -87,7 +87,7 @@ class ComponentsReport(ReportOfMeasures):
     def __call__(
         self, collection: Collection, selection: Selection, split_by: str | None = None
     ) -> Document:
-        wanted = _checked(self.factors)
+        wanted = _checked(self.factors, split_by)
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by, self.choice)
         groups = groups_of(selected, split_by)
@@ -153,8 +153,20 @@ def _nothing_crossed(problems: Sequence[Problem]) -> RecordError:
     )
 
 
-def _checked(factors: Sequence[str] | None) -> Sequence[str] | None:
-    for name in factors or ():
+def _checked(factors: Sequence[str] | None, split_by: str | None) -> Sequence[str]:
+    """Return the keys whose levels may be compared; what is split by is kept apart.
+
+    Raises:
+        ConfigError: a key that studies do not differ in, or that is split by.
+    """
+    if not factors:
+        return [name for name in FACTORS if name != split_by]
+    if split_by in factors:
+        raise ConfigError(
+            f"split_by={split_by} keeps apart what report.factors compares; leave it out of one "
+            "of the two"
+        )
+    for name in factors:
         if name not in IDENTITY_CHECKS or name in ("seed", "run", "fold", "held_out"):
             raise ConfigError(
                 f"report.factors names {name}, which is no key that studies differ in; choose "
@@ -166,7 +178,7 @@ def _checked(factors: Sequence[str] | None) -> Sequence[str] | None:
 def crossed_studies(
     evaluation: Evaluation,
     groups: Sequence[Group],
-    factors: Sequence[str] | None,
+    factors: Sequence[str],
     split_by: str | None = None,
 ) -> list[CrossedStudies]:
     """Join the settings that differ in factors alone.
@@ -174,13 +186,13 @@ def crossed_studies(
     Args:
         evaluation: of the runs.
         groups: their settings, in the order of the evaluation.
-        factors: identity keys; None takes those of :data:`FACTORS` that vary.
+        factors: identity keys; those that vary are compared.
         split_by: one more identity key whose values are kept apart.
 
     Raises:
         RecordError: two studies have the same levels and seed.
     """
-    of_factors = set(factors or FACTORS)
+    of_factors = set(factors)
     shared = [name for name in keys(Role.SETTING, split_by) if name not in of_factors]
     lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
     identities: dict[str, Mapping[str, Any]] = {}
@@ -201,7 +213,7 @@ def crossed_studies(
     crossed = []
     for title, of_setting in zip(titles, lines.values(), strict=True):
         frame = pd.DataFrame(of_setting)
-        varying, following = _varying(frame, factors or FACTORS)
+        varying, following = _varying(frame, factors)
         _refuse_twins(frame, varying)
         crossed.append(CrossedStudies(title, varying, following, frame))
     return crossed
