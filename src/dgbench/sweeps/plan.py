@@ -166,9 +166,7 @@ class Judged:
         """
         config = study.config
         image = study.info.image
-        if _is_plain(study) and (
-            is_small(config, image) or (self.remembers and _was_judged_before(study))
-        ):
+        if _is_plain(study) and is_small(config, image):
             return
         groups = [
             config[group] for group in ("backbone", "init", "trainer", "execution", *PLAIN, *OURS)
@@ -184,6 +182,10 @@ class Judged:
         asked = [key, *facts_of(study)]
         keeps = study.weights.to_fetch() is None and _names_ours(config)
         if self.remembers and keeps and passed.read(study, asked):
+            return
+        if self.remembers and _is_plain(study) and _was_judged_before(study):
+            if keeps:
+                passed.keep(study, asked, {"passed": True})
             return
 
         from dgbench.callbacks.loggers import build_logger
