@@ -223,7 +223,7 @@ def test_the_answer_by_hand() -> None:
         ),
     ]
     [two] = benchmarks(made[:2])
-    assert "but is not told from any of the 2 others;" in benchmark_answer(two)[0]
+    assert "but is not separated from any of the 2 others;" in benchmark_answer(two)[0]
 
 
 def test_the_papers_table_1_stands_beside_ours() -> None:
