@@ -136,7 +136,7 @@ class CurvesReport(Report):
                 "folds and over repetitions, band of one standard deviation. Of runs that trained "
                 "with a logger."
             )
-            return finish(drawn, key, f"{name} over training, {setting}", caption)
+            return finish(drawn, key, f"On minibatches of training: {name}, {setting}", caption)
 
 
 def step_curves(collection: Collection, split_by: str | None = None) -> pd.DataFrame:
