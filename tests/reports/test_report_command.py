@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,22 @@ def test_one_table_by_the_command_of_its_caption(
     ended = command("report.py", f"runs=[{small_study}]", "only=corelation", cwd=tmp_path)
     assert (ended.code, len(ended.complaints)) == (1, 1)
     assert "did you mean correlation?" in ended.complaints[0]
+
+
+def test_only_a_folder_that_was_named_is_missed(
+    command: Any, small_study: Path, tmp_path: Path
+) -> None:
+    """Of the two default folders one may not be there yet."""
+    shutil.copytree(small_study, tmp_path / "outputs")
+    words = ("report.py", "only=measures", f"output={tmp_path / 'out'}")
+    ended = command(*words, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert "no such folder" not in ended.out
+    ended = command(*words, "runs=[nowhere,outputs]", cwd=tmp_path)
+    assert re.search("no such folder +nowhere", ended.out)
+    nothing = tmp_path / "empty"
+    nothing.mkdir()
+    assert "no runs under multirun, outputs" in command("report.py", cwd=nothing).err
 
 
 def test_code_versions_share_a_table_where_they_are_declared_the_same(

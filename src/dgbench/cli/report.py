@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import hydra_main, sign_of_life
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from dgbench.reports.reading.collect import Collection as Runs
 
 
+#: where training puts runs, as conf/report.yaml has it
+DEFAULT_FOLDERS = ["multirun", "outputs"]
+
+
 @hydra_main(config_name="report")
 def report(cfg: DictConfig) -> None:
     """Collect rows, build the document, write it, print its main tables and where it went.
@@ -44,6 +49,7 @@ def report(cfg: DictConfig) -> None:
     choice = f"report={HydraConfig.get().runtime.choices['report']}"
     unresolved: Any = OmegaConf.to_container(cfg.report, resolve=False)
     check_class(unresolved, choice)
+    cfg.runs = _present(cfg.runs)
     keys: Any = OmegaConf.to_container(cfg, resolve=True)
     ReportKeys.model_validate({key: keys[key] for key in ReportKeys.model_fields})
     make_document = build(cfg, "report", _convert_="all")
@@ -86,6 +92,13 @@ def report(cfg: DictConfig) -> None:
             print(f"dgbench: {reason}; the files above are complete")
         else:
             print("logged to W&B")
+
+
+def _present(folders: Any) -> Any:
+    """Leave out the default folder that no training has made, unless both are absent."""
+    if folders != DEFAULT_FOLDERS:
+        return folders
+    return [folder for folder in DEFAULT_FOLDERS if Path(folder).is_dir()] or folders
 
 
 def read_runs(cfg: DictConfig, make_document: Report, selection: Selection) -> Runs | None:
