@@ -47,6 +47,12 @@ def test_an_abort_is_one_line(number: str) -> None:
     )
 
 
+def test_the_loader_of_libraries_has_a_status_of_its_own() -> None:
+    ended = watched("os._exit(127)")
+    assert ended.returncode == 1
+    assert "a library gave up (status 127) under the limit of 8,590 MB" in ended.stderr
+
+
 def test_what_a_library_cannot_do_at_the_end_is_not_said() -> None:
     """As torch, whose own callback imports a package then."""
     code = """

@@ -27,6 +27,7 @@ _ENDS = (
     signal.SIGILL,
     signal.SIGTRAP,
 )
+_LOADER = 127  #: status with which glibc's loader ends a process whose libraries get no memory
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 _M_ARENA_MAX = -8  # of mallopt(3)
@@ -98,11 +99,9 @@ def watch(say: Callable[[str], None], advice: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child as well
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    if -code in _ENDS:
-        say(
-            f"out of memory: a library gave up ({signal.Signals(-code).name}) under the limit of "
-            f"{limit}; {advice}"
-        )
+    if -code in _ENDS or code == _LOADER:
+        end = "status 127" if code == _LOADER else signal.Signals(-code).name
+        say(f"out of memory: a library gave up ({end}) under the limit of {limit}; {advice}")
         code = 1
     sys.stderr.flush()
     os._exit(code if code >= 0 else 128 - code)  # the child has done all that is done at an end
