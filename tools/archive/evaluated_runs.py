@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from dgbench.configuration import command_line
+from dgbench.plan.overrides import grammar
 from dgbench.records.rows import DEFAULTS
 from dgbench.records.spec import canonical, digest
 from dgbench.reports.labels import OF_ADAPTATION
@@ -163,14 +164,7 @@ def _options(packed: Mapping[str, Any]) -> tuple[str, ...]:
     words = [f"adaptation={identity['adaptation']}"]
     for key, value in sorted(identity["hparams"].items()):
         if key.startswith(OF_ADAPTATION):
-            words.append(f"{key}={_written(value)}")
+            words.append(f"{key}={grammar(value)}")
     if identity.get("seed_moves") == STREAM:
         words += [f"adaptation.stream_seed={identity['seed']}", "seed_moves=stream"]
     return tuple(words)
-
-
-def _written(value: Any) -> str:
-    """Write a value as it is typed on a command line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "null" if value is None else str(value)

@@ -9,10 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    pass
 from dgbench.analysis.evaluations import Choices, RunKey
 from dgbench.analysis.selection import Selection
 

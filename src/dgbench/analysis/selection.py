@@ -12,14 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dgbench.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
 from dgbench.analysis.evaluations import (
     AVERAGE,
     CRITERIA,
@@ -30,6 +26,7 @@ from dgbench.analysis.evaluations import (
     first_best,
     scores,
 )
+from dgbench.errors import ConfigError
 
 EACH = "each"  #: methods of adaptation have lines of their own
 CHOSEN = "chosen"  #: one of them, or none, is chosen

@@ -39,7 +39,7 @@ STUDY = "study"  #: job type of the W&B run of a study
 class WandbLog(MetricsLogger):
     """Shows runs and studies as W&B runs.
 
-    The first failure is told once, and nothing more is shown after it.
+    The first failure is reported once, and nothing more is shown after it.
 
     Args:
         project: W&B project; None takes ``WANDB_PROJECT``, or dgbench.
