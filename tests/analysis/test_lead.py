@@ -217,7 +217,7 @@ def test_whom_the_leader_beats_is_not_who_is_not_the_best() -> None:
     verdict = standing([erm, irm, vrex, group_dro])
     assert verdict.leader == 1 and not verdict.decided
     assert not any(rival.separated for rival in verdict.rivals)
-    assert verdict.not_best == (0,)
+    assert verdict.beaten_by == {0: 2}  # vrex, whose mean is lower than group_dro's
     against_erm = verdict.rivals[0].difference
     assert against_erm is not None
     test = ttest_rel(erm, irm)

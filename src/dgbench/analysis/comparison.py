@@ -99,8 +99,9 @@ class Standing:
     leader: int  #: position of the lowest mean among the algorithms with most seeds
     seeds: int  #: of the leader
     rivals: tuple[Rival, ...]  #: every other algorithm, in the order of the values
-    #: positions of the algorithms that some other one beats, whether or not the leader does
-    not_best: tuple[int, ...]
+    #: of each algorithm that is beaten, by the leader or not: which one beats it, by position;
+    #: of several the one with the lowest mean
+    beaten_by: Mapping[int, int]
 
     @property
     def decided(self) -> bool:
@@ -249,9 +250,12 @@ def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = Non
         if seeds > 1:
             interval = Interval(estimate, estimate - margin, estimate + margin, two_sided)
         rivals.append(Rival(position, seeds, interval, bool(beaten[position, leader])))
-    not_best = tuple(np.flatnonzero(beaten.any(axis=1)).tolist())
+    best_first = np.argsort(np.nanmean(table, axis=1), kind="stable")
+    beaten_by = {}
+    for position in np.flatnonzero(beaten.any(axis=1)).tolist():
+        beaten_by[position] = next(int(other) for other in best_first if beaten[position, other])
     seeds = int((~np.isnan(table[leader])).sum())
-    return Standing(leader, seeds, tuple(rivals), not_best)
+    return Standing(leader, seeds, tuple(rivals), beaten_by)
 
 
 def with_most_seeds(table: Floats) -> NDArray[np.bool_]:

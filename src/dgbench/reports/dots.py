@@ -146,7 +146,7 @@ def kind_of(verdict: Verdict, name: str) -> Kind:
     if name in verdict.remarks:
         return "untested"
     is_open = name in verdict.leaders.names or name in verdict.open_to
-    return "open" if is_open and name not in verdict.not_best else "worse"
+    return "open" if is_open and name not in verdict.beaten_by else "worse"
 
 
 def draw_dots(

@@ -96,7 +96,8 @@ class Verdict:
     leaders: Leaders  #: among the algorithms with most seeds
     rivals: tuple[str, ...]  #: every other algorithm, best first, those without a value last
     open_to: frozenset[str]  #: rivals that are not separated from the leader
-    not_best: tuple[str, ...]  #: algorithms that some other one beats, in the order of the rivals
+    #: algorithm that some other one beats, in the order of the rivals -> the best that beats it
+    beaten_by: Mapping[str, str]
     seeds: int  #: of the leader
     #: what separates two algorithms, for sentences: ``3 seeds``
     basis: str
@@ -187,13 +188,21 @@ class Verdict:
         beaten = len(self.rivals) - len(left)
         if beaten:
             text += f"; they show that it is better than {beaten} other{'s' * (beaten != 1)}"
-        beaten_by_another = [name for name in self.not_best if name in self.open_to]
-        if beaten_by_another:
-            one = len(beaten_by_another) == 1
-            names = counted(beaten_by_another, _MOST_NAMED)
-            text += f". {names} {'is' if one else 'are'} not the best: another algorithm beats "
-            text += "it" if one else "each of them"
-        return f"{text}."
+        return f"{text}.{self._beaten_by_others()}"
+
+    def _beaten_by_others(self) -> str:
+        """Write which rivals are not the best though the leader does not beat them, and why."""
+        names = [name for name in self.beaten_by if name in self.open_to]
+        if not names:
+            return ""
+        winners = list(dict.fromkeys(self.beaten_by[name] for name in names))
+        text = f" {counted(names, _MOST_NAMED)} {'is' if len(names) == 1 else 'are'} not the best: "
+        if len(names) == 1:
+            return f"{text}{winners[0]} beats it."
+        if len(winners) == 1:
+            return f"{text}{winners[0]} beats each of them."
+        which = f" ({listed(winners)})" if len(winners) <= _MOST_NAMED else ""
+        return f"{text}each is beaten by another one{which}."
 
     def word(self, name: str) -> str:
         """Describe in a word or two how an algorithm stands."""
@@ -201,7 +210,7 @@ class Verdict:
             return "best" if self.decided else "leads"
         if name not in self.open_to:
             return "worse than the leader"
-        return "not the best" if name in self.not_best else "not separated"
+        return "not the best" if name in self.beaten_by else "not separated"
 
     def _among(self) -> str:
         """Write ``the 4 of 5 with every seed``, or nothing if no algorithm lacks one."""
@@ -256,13 +265,12 @@ def judge(
     }
     remarks |= dict.fromkeys(lacking, "no complete seed")
     open_to = {name for name in ordered if not comparisons[name].separated} | set(lacking)
-    beaten = {names[position] for position in outcome.not_best}
-    not_best = tuple(name for name in ordered if name in beaten)
+    beaten = {names[loser]: names[winner] for loser, winner in outcome.beaten_by.items()}
     return Verdict(
         leaders=leaders,
         rivals=rivals,
         open_to=frozenset(open_to),
-        not_best=not_best,
+        beaten_by={name: beaten[name] for name in ordered if name in beaten},
         seeds=outcome.seeds,
         basis=f"{outcome.seeds} seed{'s' * (outcome.seeds != 1)}",
         remarks=remarks,

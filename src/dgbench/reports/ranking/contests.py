@@ -40,11 +40,16 @@ class Contest:
         ]
 
     @property
-    def beaten(self) -> list[str]:
-        """Those that the runs separate from a higher one, whichever that is."""
+    def beaten_by(self) -> dict[str, str]:
+        """Those that the runs separate from a higher one, and the highest that they do."""
         needed = error_of_each(len(self.names), ALPHA)
         separated = np.asarray(self.p_values) / 2 <= needed
-        return [name for place, name in enumerate(self.names) if separated[:place, place].any()]
+        beaten = {}
+        for place, name in enumerate(self.names):
+            above = np.flatnonzero(separated[:place, place])
+            if above.size:
+                beaten[name] = self.names[above[0]]
+        return beaten
 
     def lead_over(self, place: int) -> Interval:
         """Compute how far the highest is above another one; the interval excludes 0 exactly if it

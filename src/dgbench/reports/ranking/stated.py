@@ -159,7 +159,7 @@ def _verdict_of(contest: Contest, theirs: Published) -> Verdict:
         leaders=Leaders((first,), tuple(others)),
         rivals=(*others, *lacking),
         open_to=frozenset([*rivals, *lacking]),
-        not_best=tuple(contest.beaten),
+        beaten_by=contest.beaten_by,
         seeds=seeds,
         basis=f"{theirs.seeds} seeds" if theirs.seeds else "error bars, taken as exact,",
         remarks=dict.fromkeys(lacking, "a column or an error bar is missing"),
