@@ -214,12 +214,12 @@ def test_the_answer_by_hand() -> None:
     assert benchmark_answer(benchmark) == [
         (
             "Over 4 settings a ranks first by the ideal error, and is separated from 1 of the 2 "
-            "others; worst+gap picks a, average picks c."
+            "others; first by another measure: a by worst+gap, c by average."
         ),
         (
             "Over settings and seeds, the algorithm with the lowest ideal error is selected by "
             "worst+gap in 8 of 8 (mean cost 0.0 points of ideal error), by average in 0 of 8 "
-            "(mean cost 20.0 points of ideal error); a blind guess is right in 1 of 3."
+            "(mean cost 20.0 points of ideal error); a random pick is right in 1 of 3."
         ),
     ]
     [two] = benchmarks(made[:2])

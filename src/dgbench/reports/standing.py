@@ -131,7 +131,7 @@ class Verdict:
         if truly and self.leader in truly:
             leads += " and the ideal"
         elif truly:
-            leads = f"{measure} picks {self.leader}, the ideal {' = '.join(truly)}"
+            leads += f", {listed(truly)} by the ideal"
         if self.decided:
             beaten = counted(self.rivals, _MOST_IN_HEADLINE)
             return f"Decided: {leads}; {self.basis} separate {self.leader} from {beaten}."

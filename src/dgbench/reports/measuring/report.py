@@ -164,10 +164,10 @@ def benchmark_answer(benchmark: Benchmark) -> list[str]:
                 "known."
             )
         ]
-    guess = f"a blind guess is right in 1 of {len(benchmark.algorithms)}"
+    by_chance = f"a random pick is right in 1 of {len(benchmark.algorithms)}"
     right = (
         "Over settings and seeds, the algorithm with the lowest ideal error is selected "
-        f"{', '.join(selected)}; {guess}."
+        f"{', '.join(selected)}; {by_chance}."
     )
     return [*_ranked_first(benchmark), right]
 
@@ -193,11 +193,11 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
     picks = []
     for name, ranking in ranked.items():
         if name != IDEAL:
-            picks.append(f"{benchmark.measures.named(name).title} picks {ranking.firsts}")
+            picks.append(f"{ranking.firsts} by {benchmark.measures.named(name).title}")
     ideal = benchmark.measures.named(IDEAL).title
     return [
         f"Over {by_ideal.test.blocks} settings {by_ideal.firsts} ranks first by the {ideal} "
-        f"error, {sure}; {', '.join(picks)}."
+        f"error, {sure}; first by another measure: {', '.join(picks)}."
     ]
 
 
