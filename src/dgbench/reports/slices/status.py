@@ -385,7 +385,8 @@ def _groups(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> st
         )
     numeric = [False] + [True] * (len(lines[0]) - 2) + [False]
     notes = [f"  {note}" for note in _notes(states, hiding, jobs)]
-    return "\n".join([f"{len(states)} runs", *(aligned(lines, numeric) if states else []), *notes])
+    total = f"{len(states)} run{'s' * (len(states) != 1)}"
+    return "\n".join([total, *(aligned(lines, numeric) if states else []), *notes])
 
 
 def _pace(states: Sequence[RunState]) -> list[str]:
