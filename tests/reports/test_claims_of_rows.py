@@ -153,4 +153,5 @@ def test_one_trial_and_one_draw_decide_nothing(tmp_path: Path) -> None:
     assert orders["pairs"] == 3 and pd.isna(orders["alone"])
     assert "1 trial" in orders["alone.reason"]
     assert all(table.frame.empty for table in section.tables if table.name == "pairs")
+    assert "draws" not in [table.name for table in section.tables]  # nothing was drawn
     assert not section.figures

@@ -91,11 +91,11 @@ def test_what_leads_is_named_with_its_certainty(crossed: Path) -> None:
     leader = frame.sort_values("moves", ascending=False).iloc[0]
     is_sure = leader["most"] >= 0.95
     assert any("not sure" in sentence for sentence in section.answer) is not is_sure
-    untold = frame[frame["moves.low"] == 0]["component"].tolist()
-    told = [sentence for sentence in section.answer if sentence.startswith("Not told")]
-    assert len(told) == bool(untold)
-    for name in untold:
-        assert name in told[0]
+    unclear = frame[frame["moves.low"] == 0]["component"].tolist()
+    said = [text for text in section.answer if text.startswith("May have no effect")]
+    assert len(said) == bool(unclear)
+    for name in unclear:
+        assert name in said[0]
 
 
 def test_a_lacking_study_is_said_and_the_rest_is_type_ii(crossed: Path) -> None:
@@ -171,4 +171,4 @@ def test_models_that_adapt_are_compared_within(crossed: Path, tmp_path: Path) ->
 def test_a_key_that_follows_from_another_is_a_part_of_it(crossed: Path) -> None:
     (section,) = document([crossed], factors=["backbone", "n_parameters", "algorithm"]).sections
     assert "n_parameters" not in section.tables[0].frame["component"].tolist()
-    assert dict(section.facts)["not told apart"] == "n_parameters with backbone"
+    assert dict(section.facts)["not separable"] == "n_parameters with backbone"

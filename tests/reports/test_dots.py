@@ -12,14 +12,14 @@ import pytest
 
 from dgbench.analysis.selection import Last
 from dgbench.reports.document import certainty, certainty_notes, contents, main_figure, main_table
-from dgbench.reports.dots import Axis, Dot, Picture, dot_figure, dots_of
+from dgbench.reports.dots import Axis, Dot, Picture, broken, dot_figure, dots_of
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.over_seeds import means
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import plain_document, render_html
 from dgbench.reports.standing import judge
 
-PICTURE = Picture("p", "P", "Dot: value.", Axis("error (%)", 50.0), Axis("environments (%)"))
+PICTURE = Picture("p", "P", "Dot: value.", Axis("error (%)", 50.0), Axis("each environment (%)"))
 
 
 def test_dots_by_hand() -> None:
@@ -38,20 +38,36 @@ def test_dots_by_hand() -> None:
 def test_a_long_interval_does_not_dwarf_the_dots() -> None:
     """An interval over the whole axis ends in an arrow, which the caption explains."""
     near = [Dot("a", 40.0, (39.0, 41.0)), Dot("b", 42.0, (41.0, 43.0))]
-    wide = Dot("c", 41.0, (-30.0, 110.0), "not told from the leader")
+    wide = Dot("c", 41.0, (-30.0, 110.0), "worse than the leader")
     assert "Arrow" not in dot_figure(PICTURE, near).caption
     figure = dot_figure(replace(PICTURE, axis=Axis("error (%)", 90.0)), [*near, wide])
     assert "Arrow: the interval extends beyond the picture" in figure.caption
     assert "A blind guess (90.0%) lies beyond the picture." in figure.caption
-    assert ">not told from the leader<" in figure.svg
+    assert ">worse than the leader<" in figure.svg
+
+
+def test_long_names_without_spaces_are_broken_behind_their_marks() -> None:
+    """timm names networks so; cut at the picture's edge, 60 of them read alike."""
+    name = "vit_so400m_patch14_siglip_gap_378.webli_ft_in1k"
+    lines = broken(name, 24).split("\n")
+    assert lines == ["vit_so400m_patch14_", "siglip_gap_378.webli_ft_", "in1k"]
+    assert broken("group_dro lr=0.001 of ours", 24) == "group_dro lr=0.001 of\nours"
+    figure = dot_figure(PICTURE, [Dot(name, 40.0, parts=[10.0, 70.0]), Dot("b", 60.0)])
+    assert all(f">{line}<" in figure.svg for line in lines)
+
+
+def test_one_seed_has_no_verdict_beside_its_dots() -> None:
+    values = pd.DataFrame({0: [0.2, 0.8]}, index=pd.Index(["a", "b"]))
+    dots = dots_of(values, means(values), judge(values))
+    assert [(dot.verdict, dot.kind) for dot in dots] == [("", "open"), ("", "open")]
 
 
 def test_small_dots_have_a_panel_of_their_own() -> None:
     alone = dot_figure(PICTURE, [Dot("a", 40.0), Dot("b", 60.0)])
-    assert ">environments (%)<" not in alone.svg
+    assert ">each environment (%)<" not in alone.svg
     assert "Dashed: a blind guess." in alone.caption
     beside = dot_figure(PICTURE, [Dot("a", 40.0, parts=[10.0, 70.0]), Dot("b", 60.0)])
-    assert ">environments (%)<" in beside.svg
+    assert ">each environment (%)<" in beside.svg
 
 
 def test_picture_then_ranking_column_then_how_sure(small_study: Path) -> None:

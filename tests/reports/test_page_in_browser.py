@@ -5,6 +5,7 @@ sort, fit for phones.
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 import shutil
@@ -12,9 +13,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from dgbench.analysis.selection import Last
+from dgbench.reports.importers.table import read_table
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import render_html
@@ -84,6 +87,8 @@ addEventListener("load", async () => {
   };
   const phone = await framed(window.unfolded, 390, 844);
   answer.width = phone.documentElement.scrollWidth;
+  const ranked = phone.querySelector(".leading table thead th:nth-child(2)");
+  answer.ranked = ranked && ranked.getBoundingClientRect().right;
   answer.boxes = Array.from(phone.querySelectorAll(".box"), box => {
     const inner = box.firstElementChild, goes_on = inner.scrollWidth > inner.clientWidth + 1;
     inner.scrollLeft = 40;
@@ -177,6 +182,18 @@ def test_sorts_without_a_console_error_and_fits_a_phone(study: Path, tmp_path: P
     assert (3 < answer["links"] < 20, answer["dead"]) == (True, [])
     assert {"selection", "worst+gap"} <= {term for term, _ in answer["words"]}
     assert all(same for _, same in answer["words"])
+
+
+def test_long_names_leave_room_for_their_numbers_on_a_phone(tmp_path: Path) -> None:
+    """Names like those of timm: the column that ranks is in sight, notes do not widen the page."""
+    names = ["vit_so400m_patch14_siglip_gap_378.webli_ft_in1k", "eva02_large_patch14_448.mim_m38m"]
+    places = enumerate(itertools.product(names, "abcd", range(3)))
+    lines = [(*place, 60 + (7 * number) % 13) for number, place in places]
+    frame = pd.DataFrame(lines, columns=["algorithm", "environment", "seed", "accuracy"])
+    page = render_html(MeasuresReport()(read_table(frame), Last()))
+    answer, _ = opened(page, tmp_path)
+    assert answer["width"] == 390
+    assert 0 < answer["ranked"] < 390
 
 
 def test_the_first_screen_holds_answer_and_picture_and_the_table_follows(

@@ -232,7 +232,9 @@ def test_the_terminal_begins_with_the_answer_and_prints_main_tables_alone() -> N
     assert lines[:4] == ["Beware.", "== Answered ==", "It is so.", "main (s)"]
     assert "== No answer yet ==" in lines
     assert not {"more (s)", "hidden (s)", "Not here."} & set(lines)
-    assert "2 more tables and" in "\n".join(lines)
+    assert "2 more tables and figures stand in the report." in lines
+    alone = plain_document(Document("T", "s", [second], problem_table([])))
+    assert "1 more table or figure stands in the report." in alone
 
 
 def test_markdown_holds_everything_with_the_answer_first(

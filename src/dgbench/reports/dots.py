@@ -6,6 +6,7 @@ such as the environments, in a panel with a scale of its own.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,8 +42,7 @@ _STYLES: dict[Kind, dict[str, Any]] = {
     "worse": {"color": GRAY},
     "untested": {"color": INK, "markerfacecolor": "none"},
 }
-#: how :meth:`~dgbench.reports.standing.Verdict.word` reads in a picture, where no heading helps
-_BESIDE = {"not separated": "not told from the leader"}
+_MARKS = re.compile(r"[^_./-]*[_./-]|[^_./-]+")  # parts of a word, each with the mark behind it
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,9 @@ def dots_of(
         word = ""
         kind: Kind = "open"
         if verdict is not None:
-            word = beside(verdict, name)
             kind = kind_of(verdict, name)
+        if verdict is not None and verdict.seeds > 1:  # one seed judges nothing
+            word = beside(verdict, name)
         small = [100 * part for part in (parts or {}).get(name, ())]
         dots.append(Dot(name, 100 * value, interval, word, kind, small))
     return dots
@@ -137,8 +138,7 @@ def beside(verdict: Verdict, name: str) -> str:
     """Write how an algorithm stands, as it stands beside its dot."""
     if name in verdict.remarks:
         return verdict.remarks[name]
-    word = verdict.word(name)
-    return _BESIDE.get(word, word)
+    return verdict.word(name)
 
 
 def kind_of(verdict: Verdict, name: str) -> Kind:
@@ -288,8 +288,22 @@ def draw_chance(
 
 
 def broken(name: str, letters: int) -> str:
-    """Break a long name at its spaces."""
-    return textwrap.fill(label_of(name), letters, break_long_words=False, break_on_hyphens=False)
+    """Break a long name at its spaces, and a word that is longer still behind a mark (``_./-``)."""
+    lines = textwrap.wrap(label_of(name), letters, break_long_words=False, break_on_hyphens=False)
+    short = []
+    for line in lines:
+        short += [line] if len(line) <= letters else _parted(line, letters)
+    return "\n".join(short)
+
+
+def _parted(word: str, letters: int) -> list[str]:
+    """Break a word behind its marks into lines that are as long as they may be."""
+    lines = [""]
+    for part in _MARKS.findall(word):
+        if lines[-1] and len(lines[-1] + part) > letters:
+            lines.append("")
+        lines[-1] += part
+    return lines
 
 
 def places_of(order: Sequence[str]) -> tuple[dict[str, float], float]:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from dgbench.plan.folds import LOO
 from dgbench.plan.names import letters_of, our_name
 from dgbench.records.run_identity import NOT_ADAPTED, Role, identity_key, keys
 from dgbench.records.spec import HASH_DIGITS, digest
@@ -86,6 +87,12 @@ def network_text(identity: Mapping[str, Any]) -> str:
     head = "" if identity["head"] == "random" else f", {identity['head']} head"
     moves = "" if identity["seed_moves"] == ALL else f", seeds move {identity['seed_moves']}"
     return f"{identity['backbone']}, {identity['init']} init{head}, {identity['tuning']}{moves}"
+
+
+def protocol_text(identity: Mapping[str, Any]) -> str:
+    """Write the protocol of an identity; the short name of the usual one is spelled out."""
+    protocol = str(identity["protocol"])
+    return f"leave-one-out ({LOO})" if protocol == LOO else protocol
 
 
 def known_network(identity: Mapping[str, Any]) -> str:

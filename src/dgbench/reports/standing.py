@@ -217,7 +217,7 @@ class Verdict:
         if not self.remarks:
             return ""
         total = len(self.rivals) + len(self.leaders.names)
-        return f" the {total - len(self.remarks)} of {total} with every seed"
+        return f" the {total - len(self.remarks):,} of {total:,} with every seed"
 
     def _named(self, names: Sequence[str], most: int, spread: bool = False) -> str:
         """Name rivals, or count them; those that lack seeds are named in any case."""

@@ -160,7 +160,7 @@ def benchmark_rank_table(benchmark: Benchmark) -> Table:
             cells |= entry(name, ranking.ranks[algorithm], n=blocks, best=leads)
         lines.append(cells)
     notes = [
-        f"1 is the lowest error; a block is one of {blocks} settings, errors are means over seeds."
+        f"1 is the lowest error; ranks in {blocks} settings (blocks), of mean errors over seeds."
     ]
     for measure in benchmark.measures.ranked:
         notes.append(f"{measure.title}: {_verdict(ranked[measure.name])}")

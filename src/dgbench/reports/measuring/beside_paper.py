@@ -66,13 +66,14 @@ def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
             Column(f"{title} ours", unit="correlation"),
             Column(f"{title} paper", unit="correlation", help=paper.source),
         ]
-    notes = [
-        (
-            f"Ours: mean ± standard deviation over {len(benchmark.lines)} settings. "
-            f"{source_note(paper, 'Paper')}"
-        )
-    ]
+    notes = [(f"Ours: {_mean_over(len(benchmark.lines))}. {source_note(paper, 'Paper')}")]
     return table(lines, "published_terms", f"Beside the paper: {paper.title}", columns, notes)
+
+
+def _mean_over(settings: int) -> str:
+    return (
+        "of one setting" if settings == 1 else f"mean ± standard deviation over {settings} settings"
+    )
 
 
 def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:

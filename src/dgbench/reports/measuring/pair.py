@@ -229,7 +229,7 @@ def _pair_table(
     columns = [
         *([Column("setting", key=True)] if len(evaluations) > 1 else []),
         Column("algorithm", key=True),
-        Column("less", key=True),
+        Column("less", "minus", key=True),
         Column("measure", key=True),
         Column(difference, unit="points", help="below 0: the first one is better"),
         Column("p", unit="probability", help="two-sided, of this pair alone"),

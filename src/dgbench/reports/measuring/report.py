@@ -33,7 +33,7 @@ from dgbench.reports.document import (
 )
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.importers import is_from_table
-from dgbench.reports.labels import network_text, variant_text
+from dgbench.reports.labels import network_text, protocol_text, variant_text
 from dgbench.reports.measuring.benchmark_tables import benchmark_tables
 from dgbench.reports.measuring.benchmarks import Benchmark, benchmark_of_one, benchmarks
 from dgbench.reports.measuring.beside_paper import benchmark_published_tables
@@ -138,13 +138,13 @@ def _figures(benchmark: Benchmark, baseline: str) -> tuple[list[Figure], list[tu
 def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
     identity = benchmark.identity
     return [
-        ("settings", f"{len(benchmark.lines)}, told apart by {', '.join(benchmark.axes)}"),
+        ("settings", f"{len(benchmark.lines)}, which differ in {', '.join(benchmark.axes)}"),
         ("algorithms", ", ".join(benchmark.algorithms)),
         ("seeds", ", ".join(map(str, benchmark.seeds))),
         ("base images", str(identity["base"])),
         ("errors", str(identity["evaluation"])),
         ("network", network_text(identity)),
-        ("protocol", str(identity["protocol"])),
+        ("protocol", protocol_text(identity)),
     ]
 
 
@@ -396,7 +396,7 @@ def setting_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
         *([] if from_table else [("base images", identity["base"])]),
         *([] if from_table else [("errors", identity["evaluation"])]),
         ("network", network_text(identity)),
-        ("protocol", identity["protocol"]),
+        ("protocol", protocol_text(identity)),
         *([] if from_table else [("dataset seeds", dataset_seeds)]),
         *([("code", ", ".join(setting.codes))] if setting.codes and "code" not in extra else []),
         *extra.items(),

@@ -55,7 +55,7 @@ def standing_figure(evaluation: Evaluation) -> Figure | None:
         title=f"Who leads by {measure.in_prose}, {setting.title}",
         caption=caption,
         axis=Axis(f"{measure.title} (%), lower is better", chance, _UNBOUNDED),
-        parts=Axis("environments (%)", in_environments),
+        parts=Axis("each environment (%)", in_environments),
     )
     return dot_figure(picture, dots)
 
@@ -91,7 +91,7 @@ def rank_standing_figure(benchmark: Benchmark) -> Figure | None:
     caption = (
         f"Dot: mean rank by the {title} error over {blocks} settings, 1 is the lowest; small dots: "
         "the rank in each of them. Line: half of Nemenyi's critical difference on either side, so "
-        "two algorithms are told apart where their lines do not overlap (5% for all of them "
+        "two algorithms are separated where their lines do not overlap (5% for all of them "
         "together). The settings share their images, so there is less evidence than it seems."
     )
     picture = Picture(
@@ -111,4 +111,4 @@ def _against_first(ranking: Ranking, name: str) -> tuple[str, Kind]:
     differs = ranking.test.p_value_f < ranking.alpha
     if differs and ranking.ranks[name] - ranking.ranks[ranking.first] > ranking.difference:
         return "worse than the first", "worse"
-    return "not told from the first", "open"
+    return "not separated", "open"

@@ -52,10 +52,10 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
     dots = dots_of(leaderboard.averages, shown, verdict, _parts(leaderboard))
     several = len(leaderboard.datasets) > 1
     scope = "mean over the held-out environments and"
-    parts = "environments (%)"
+    parts = "each environment (%)"
     if several:
         scope = f"mean over {len(leaderboard.datasets)} datasets and"
-        parts = "datasets (%)"
+        parts = "each dataset (%)"
     of_guess = leaderboard.chance.get(BLIND_GUESS)
     chance = None if of_guess is None else 100 * of_guess
     small = f"Small dots: its {'datasets' if several else 'held-out environments'}."

@@ -82,7 +82,7 @@ def standing_figure(theirs: Published) -> Figure | None:
         title="Average accuracy of every algorithm, as stated",
         caption=caption,
         axis=Axis("average accuracy (%), higher is better"),
-        parts=Axis("columns (%)"),
+        parts=Axis("each column (%)"),
     )
     return dot_figure(picture, dots)
 

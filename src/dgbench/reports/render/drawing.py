@@ -239,7 +239,7 @@ def end_labels(
     # of text, in the unit of y
     line = (high - low) * 12.5 / (72 * axes.figure.get_figheight() / rows * 0.75)
     for name, place in pushed_apart(
-        {name: y for name, (_, y) in ends.items()}, line, low, high
+        {name: y for name, (_, y) in ends.items()}, line, low, high - line / 2
     ).items():
         color = colors.get(name, INK)
         joint = {

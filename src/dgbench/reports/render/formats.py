@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 Files = Mapping[str, str | bytes]  #: name below the folder of a report -> content
 _MOST_LISTED = 12
+_LETTERS = 24  # a phone breaks longer names of lines, which would leave no room for their numbers
 _OPEN = (
     '<?xml version="1.0" encoding="utf-8"?>\n'
     '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
@@ -128,7 +129,8 @@ def plain_document(document: Document, width: int | None = None) -> str:
         parts += ["\n== Setting by setting ==", *folded]
     parts += _plain_words(document, titles, width)
     if left_out:
-        parts.append(f"\n{left_out} more tables and figures stand in the report.")
+        items = "tables and figures stand" if left_out > 1 else "table or figure stands"
+        parts.append(f"\n{left_out} more {items} in the report.")
     return "\n".join([*parts, "", *document.lead, *_plain_problems(document.problems)])
 
 
@@ -387,7 +389,16 @@ def render_html(document: Document) -> str:
         words=words,
         explain=Explained(words),
         is_figure=lambda item: isinstance(item, Figure),
+        has_long_names=_has_long_names,
     )
+
+
+def _has_long_names(table: Table) -> bool:
+    """Return whether the first column of a table holds long names, which a phone breaks."""
+    if not table.columns:
+        return False
+    names = table.frame[table.columns[0].name].map(str)
+    return bool((names.str.len() > _LETTERS).any())
 
 
 class Explained:

@@ -100,7 +100,8 @@ def claims_table(papers: Sequence[Published]) -> Table:
             help="p < 0.05 after Holm's correction over the pairs of a column",
         ),
     ]
-    return table(lines, "claims", "Claims of published tables", columns)
+    notes = [*ASSUMPTIONS, *_assumed_bars(papers)]
+    return table(lines, "claims", "Claims of published tables", columns, notes)
 
 
 def best_table(papers: Sequence[Published]) -> Table:
@@ -231,10 +232,9 @@ class ClaimsReport(ReportOfMeasures):
             "claims", "Published tables", [counts, best_table(papers)], answer=answer, facts=facts
         )
         title = "What published tables can tell"
-        assumptions = [*ASSUMPTIONS, *_assumed_bars(papers)]
         lead = [f"{len(papers)} tables."]
         words = glossary("claims")
-        return Document(title, "", [section], problem_table([]), assumptions, lead, words)
+        return Document(title, "", [section], problem_table([]), lead=lead, words=words)
 
     def _of_rows(self, collection: Collection, split_by: str | None) -> Document:
         """Judge the runs of a sweep."""

@@ -272,11 +272,16 @@ def component_table(result: Decomposition, measure: Measure) -> Table:
         Column("component", key=True),
         Column("levels", unit="count", help="that were tried; cells for combinations"),
         Column("moves", "moves (points)", "points", WORDS["moves"]),
-        Column("most", "moves most", "percent", "share of draws in which it is the largest"),
+        Column(
+            "most",
+            "moves most",
+            "percent",
+            "how often it is the largest, in random draws within the intervals",
+        ),
     ]
     notes = [
         f"Points of {measure.title}, over the levels that were tried and no others. Intervals "
-        "assume normal noise, alike in all combinations; one from 0 is not told from nothing.",
+        "assume normal noise, alike in all combinations; one that starts at 0 may be of no effect.",
     ]
     if any(component.within for component in result.components):
         notes.append("Adaptation is compared within models, the others in their mean over it.")
@@ -341,8 +346,8 @@ def component_figure(result: Decomposition, name: str, measure: Measure) -> Figu
 
 
 def _answer(result: Decomposition, measure: Measure) -> list[str]:
-    """Say which component moves a measure most, how sure that is, and which are not told from
-    nothing.
+    """Say which component moves a measure most, how sure that is, and which may have no
+    effect.
     """
     ordered = sorted(result.components, key=lambda component: -component.moves.estimate)
     listed = [f"{component.name} {percent(component.moves.estimate)}" for component in ordered]
@@ -354,10 +359,10 @@ def _answer(result: Decomposition, measure: Measure) -> list[str]:
     if most[leader.name] < leader.moves.level:
         shares = sorted(most.items(), key=lambda item: -item[1])
         words = [f"{name} in {percent(share, 0)}%" for name, share in shares if share >= _SHOWN]
-        sentences.append(f"Which one does is not sure; of the draws, {', '.join(words)}.")
-    untold = [component.name for component in ordered if not component.moves.excludes_zero]
-    if untold:
-        sentences.append(f"Not told from nothing: {', '.join(untold)}.")
+        sentences.append(f"Which one does is not sure; of random draws, {', '.join(words)}.")
+    unclear = [component.name for component in ordered if not component.moves.excludes_zero]
+    if unclear:
+        sentences.append(f"May have no effect: {', '.join(unclear)}.")
     return sentences
 
 
@@ -371,5 +376,5 @@ def _facts(
     ]
     if following:
         words = [f"{name} with {factor}" for name, factor in following.items()]
-        facts.append(("not told apart", ", ".join(words)))
+        facts.append(("not separable", ", ".join(words)))
     return facts

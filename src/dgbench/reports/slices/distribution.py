@@ -163,6 +163,8 @@ def selection_table(evaluation: Evaluation, lines: pd.DataFrame, statistics: Sta
     studies["inside"] = 1 - studies["inside"]  # an error: the lowest is selected, as of measures
     cells = []
     for measure in evaluation.measures.computed:
+        if evaluation.studies[measure.name].isna().all():
+            continue  # the ideal of a table of others
         line: dict[str, Any] = {"measure": measure.title}
         line |= _cost(evaluation, studies, measure.name, statistics)
         cells.append(line)
@@ -353,10 +355,9 @@ def _answer(points: Points, selecting: Table) -> list[str]:
         sentences.append("No algorithm leaves the line of the others by more than chance allows.")
     frame = selecting.frame
     for line in frame[frame["cost"].notna()].head(1).to_dict("records"):
-        cost = "which is the best"
+        judged = f"the best by {line['measure']} too"
         if line["chosen"] != line["best"]:
-            cost = f"{percent(line['cost'])} points above {line['best']}"
-        sentences.append(
-            f"Accuracy in distribution selects {line['chosen']}: by {line['measure']}, {cost}."
-        )
+            cost = percent(line["cost"])
+            judged = f"{cost} points of {line['measure']} above {line['best']}"
+        sentences.append(f"Accuracy in distribution selects {line['chosen']}, {judged}.")
     return sentences

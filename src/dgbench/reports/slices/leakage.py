@@ -21,7 +21,7 @@ from dgbench.plan.settings import FileName
 from dgbench.records.run_identity import Role, identity_key, keys
 from dgbench.reports.document import Document, Report, Section, leads, problem_table
 from dgbench.reports.groups import one_code
-from dgbench.reports.labels import dataset_titles, network_text, slug
+from dgbench.reports.labels import dataset_titles, network_text, protocol_text, slug
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.published import Value, published
 from dgbench.reports.published.beside import PERCENT, published_cell, published_column
@@ -32,7 +32,7 @@ from dgbench.reports.tables import Column, Table, entries, entry, percent, table
 from dgbench.reports.words import glossary
 
 PRINTED = "yu2024_table4"  # stands beside ours
-_LEAKAGE = "average less that of the honest choice, percentage points"
+_LEAKAGE = "average minus that of the honest choice, percentage points"
 _CHANGE = "leakage against that of K=1"
 _CHOSEN_BY = Column("chosen by", key=True)
 _RESULTS = (
@@ -332,5 +332,5 @@ def _facts(identity: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("given environments", ", ".join(map(str, identity["given"]))),
         ("network", network_text(identity)),
-        ("protocol", identity["protocol"]),
+        ("protocol", protocol_text(identity)),
     ]

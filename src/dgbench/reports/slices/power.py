@@ -184,7 +184,7 @@ class PowerReport(ReportOfMeasures):
         )
         seeds = max(pilot.seeds(self.differences[-1], self.power).estimate for pilot in pilots)
         apart = f"{self.differences[-1]:g} point{'s' * (self.differences[-1] != 1)}"
-        head = f"{seeds:,.0f} seeds tell {apart} apart in every column; it has {theirs.seeds}."
+        head = f"{seeds:,.0f} seeds find {apart} in every column; {theirs.seeds} are there."
         return Section(
             theirs.name,
             theirs.title,

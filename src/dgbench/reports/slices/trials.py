@@ -407,7 +407,9 @@ def section_of(
     orders = order_table(judged, choice)
     draws = draw_table(judged, subsets, split_by)
     order_pairs = pair_table(judged, AVERAGE)
-    tables = [orders, choice_table(judged), draws, order_pairs]
+    tables = [orders, choice_table(judged), order_pairs]
+    if len(draws):
+        tables.insert(2, draws)
     figure = draw_figure(draws)
     figures = [figure] if figure else []
     answer = _answer(orders, order_pairs, draws)

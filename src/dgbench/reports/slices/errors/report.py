@@ -32,7 +32,7 @@ from dgbench.reports.document import (
     leads,
     problem_table,
 )
-from dgbench.reports.labels import is_adapted, network_text, slug, variant_text
+from dgbench.reports.labels import is_adapted, network_text, protocol_text, slug, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import check_key
@@ -186,7 +186,7 @@ def _facts(runs: Sequence[RunWithPredictions]) -> list[tuple[str, str]]:
     return [
         ("dataset", variant_text(identity)),
         ("network", network_text(identity)),
-        ("protocol", str(identity["protocol"])),
+        ("protocol", protocol_text(identity)),
         ("predictions", f"{len(runs)} files: {', '.join(kinds)}"),
         (
             "images",

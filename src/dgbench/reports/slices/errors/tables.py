@@ -36,7 +36,7 @@ _MEASURES = (
     ),
     Column("ece", "ECE", "percent", help=f"expected calibration error, {BINS} bins of equal width"),
     Column(
-        "excess", "confidence less accuracy", "points", help="in points; above 0 is overconfident"
+        "excess", "confidence minus accuracy", "points", help="in points; above 0 is overconfident"
     ),
 )
 
