@@ -149,7 +149,7 @@ def lead(values: ArrayLike) -> Lead:
 
 @dataclass(frozen=True)
 class _Comparisons:
-    """The paired t-tests of every two algorithms: arrays of shape (A, A), line less column."""
+    """Paired t-tests of A algorithms with others: arrays of shape (A, B), line less column."""
 
     seeds: Floats  #: that both have
     difference: Floats  #: mean difference over these seeds, NaN without any
@@ -161,14 +161,15 @@ class _Comparisons:
         return self.difference > self.margin
 
 
-def _compared(table: Floats, level: float) -> _Comparisons:
-    """Compare every two algorithms over the seeds that both have.
+def _compared(table: Floats, others: Floats, level: float) -> _Comparisons:
+    """Compare algorithms with others, each two over the seeds that both have.
 
     Args:
-        table: (A, S) values, NaN for those that are missing.
+        table: (A, S) values of all algorithms, NaN for those that are missing.
+        others: (B, S) some of its lines.
         level: of all comparisons with one algorithm together.
     """
-    differences = table[:, None, :] - table[None, :, :]
+    differences = table[:, None, :] - others[None, :, :]
     present = ~np.isnan(differences)
     seeds = present.sum(axis=2)
     total = np.where(present, differences, 0.0).sum(axis=2)
@@ -209,7 +210,7 @@ def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
         MeasureError: no algorithm, no seed, or an algorithm without any value.
     """
     table = _partial_table(values)
-    inside = ~_compared(table, level).beaten.any(axis=1)
+    inside = ~_compared(table, table, level).beaten.any(axis=1)
     most = int((~np.isnan(table)).sum(axis=1).max())
     candidates = tuple(np.flatnonzero(inside).tolist())
     return Separation(candidates, len(table), most)
@@ -232,26 +233,50 @@ def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = Non
         MeasureError: no algorithm, no seed, or an algorithm without any value.
     """
     table = _partial_table(values)
-    compared = _compared(table, level)
     if leader is None:
-        means = np.nanmean(table, axis=1)
-        leader = int(np.nanargmin(np.where(with_most_seeds(table), means, np.nan)))
+        leader = _lowest(table)
+    compared = _compared(table, table[[leader]], level)
     two_sided = 1 - 2 * error_of_each(len(table), 1 - level)
     beaten = compared.beaten
     rivals = []
     for position in range(len(table)):
         if position == leader:
             continue
-        seeds = int(compared.seeds[position, leader])
-        estimate = float(compared.difference[position, leader])
-        margin = float(compared.margin[position, leader])
+        seeds = int(compared.seeds[position, 0])
+        estimate = float(compared.difference[position, 0])
+        margin = float(compared.margin[position, 0])
         interval = None
         if seeds > 1:
             interval = Interval(estimate, estimate - margin, estimate + margin, two_sided)
-        rivals.append(Rival(position, seeds, interval, bool(beaten[position, leader])))
-    not_best = tuple(np.flatnonzero(beaten.any(axis=1)).tolist())
+        rivals.append(Rival(position, seeds, interval, bool(beaten[position, 0])))
+    inside = set(separated(table, level=level).candidates)
+    not_best = tuple(position for position in range(len(table)) if position not in inside)
     seeds = int((~np.isnan(table[leader])).sum())
     return Standing(leader, seeds, tuple(rivals), not_best)
+
+
+def decided(values: ArrayLike, *, level: float = 0.95) -> int | None:
+    """Find the algorithm that leads, where its seeds separate it from every other one; else None.
+
+    It is :func:`standing` without those who are not the best: of A algorithms it takes A
+    comparisons, not A squared.
+
+    Args:
+        values, level: as of :func:`separated`.
+
+    Raises:
+        MeasureError: no algorithm, no seed, or an algorithm without any value.
+    """
+    table = _partial_table(values)
+    leader = _lowest(table)
+    beaten = _compared(table, table[[leader]], level).beaten[:, 0]
+    return leader if np.delete(beaten, leader).all() else None
+
+
+def _lowest(table: Floats) -> int:
+    """Find the lowest mean among the algorithms with the seeds that most values have."""
+    means = np.nanmean(table, axis=1)
+    return int(np.nanargmin(np.where(with_most_seeds(table), means, np.nan)))
 
 
 def with_most_seeds(table: Floats) -> NDArray[np.bool_]:
