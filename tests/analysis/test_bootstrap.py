@@ -12,7 +12,7 @@ from dgbench.analysis import (
     pick_probability,
     resample,
 )
-from dgbench.analysis.intervals import widening
+from dgbench.analysis.intervals import Interval, widening
 from dgbench.errors import MeasureError
 
 
@@ -45,12 +45,24 @@ def test_the_same_generator_gives_the_same_numbers() -> None:
 
 def test_differences_to_several_are_those_to_each() -> None:
     found = resample("abcd", rng(1).normal(size=(4, 5)), rng(7))
-    assert found.differences("b", ["d", "a"]) == {
-        "d": found.difference("b", "d"),
-        "a": found.difference("b", "a"),
-    }
+    to_d, to_a = found.differences("b", ["d", "a"]).tolist()
+    assert Interval(*to_d, 0.95) == found.difference("b", "d")
+    assert Interval(*to_a, 0.95) == found.difference("b", "a")
     drawn = found.draws[:, 1] - found.draws[:, 3]
-    assert found.difference("b", "d").high == pytest.approx(np.quantile(drawn, 0.975), rel=1e-12)
+    assert to_d == [found.estimate[1] - found.estimate[3], *np.quantile(drawn, [0.025, 0.975])]
+
+
+@pytest.mark.parametrize("draws", [1, 2, 7, 100, 1000])
+@pytest.mark.parametrize("level", [0.3, 0.9, 0.95, 0.9999])
+def test_many_differences_are_numpys_quantiles_bit_for_bit(draws: int, level: float) -> None:
+    """70 algorithms are three blocks."""
+    names = [f"a{index}" for index in range(70)]
+    found = resample(names, rng(1).normal(size=(70, 3)), rng(7), draws=draws, level=level)
+    ends = found.differences("a3", names)
+    drawn = found.draws[:, [3]] - found.draws
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    assert ends[:, 1].tolist() == low.tolist()
+    assert ends[:, 2].tolist() == high.tolist()
 
 
 @pytest.mark.parametrize(("seeds", "low"), [(2, 0.88), (3, 0.9), (5, 0.9), (10, 0.9)])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test, ttest_rel
 
-from dgbench.analysis import lead, separated, standing
+from dgbench.analysis import decided, lead, separated, standing
 from dgbench.errors import MeasureError
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
@@ -265,3 +265,13 @@ def test_a_noisy_leader_does_not_make_its_equal_worse() -> None:
             leads += 1
             worse += any(rival.position == 1 and rival.separated for rival in verdict.rivals)
     assert leads > 500 and worse / leads < 0.1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_is_decided_to_lead_is_whom_the_standing_names(seed: int) -> None:
+    """Some values are missing, and the lead is large in half of the cases."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(6, 4)) - 30 * np.eye(6)[:, [2]] * (seed % 2)
+    values[5, : seed % 3] = np.nan
+    verdict = standing(values)
+    assert decided(values) == (verdict.leader if verdict.decided else None)

@@ -1,7 +1,8 @@
-"""Many algorithms: pairs only where seeds can judge them, capped on the page, whole in CSV."""
+"""Many algorithms: pairs only where seeds can judge them, of the first 400, few on the page."""
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,16 @@ from dgbench.analysis.accuracy import ranks
 from dgbench.analysis.expected import expected
 from dgbench.analysis.selection import Last
 from dgbench.plan.measures import choose
+from dgbench.reports import tables
 from dgbench.reports.document import Document
 from dgbench.reports.importers.table import read_table
+from dgbench.reports.measuring import certainty
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.render.drawing import MOST_DRAWN
 from dgbench.reports.render.formats import csv_files, markdown_files, render_html
 from dgbench.reports.render.latex import latex_files
-from dgbench.reports.tables import MOST_ON_PAGE, Table
+from dgbench.reports.tables import MOST_ON_PAGE, Cell, Column, Table, cells
 
 
 def many(algorithms: int, seeds: int, environments: int) -> pd.DataFrame:
@@ -70,6 +73,44 @@ def test_pairs_are_capped_on_pages_and_whole_in_csv() -> None:
     pages += [*markdown_files(document).values(), *latex_files(document).values()]
     said = [page for page in pages if f"The first {MOST_ON_PAGE:,} of 2,415 lines" in page]
     assert len(said) >= 3
+
+
+def test_of_very_many_algorithms_the_pairs_of_the_first_are_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The values of a pair do not depend on how many others are listed."""
+    frame = many(12, 3, 4)
+    whole = differences(report(frame)).frame.set_index(["algorithm", "less"])
+    monkeypatch.setattr(certainty, "_MOST_PAIRED", 5)
+    document = report(frame)
+    table = differences(document)
+    (measures,) = (item for item in document.sections[0].tables if item.name == "measures")
+    first = sorted(measures.frame["algorithm"][:5])
+    pairs = list(map(tuple, table.frame[["algorithm", "less"]].to_numpy()))
+    assert pairs == list(itertools.combinations(first, 2))
+    pd.testing.assert_frame_equal(table.frame.set_index(["algorithm", "less"]), whole.loc[pairs])
+    assert table.notes[-1] == (
+        "The first 5 of 12 algorithms by worst+gap: all have 66 pairs. 'report.pair=[A,B]' "
+        "compares any two."
+    )
+
+
+def test_each_table_is_formatted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    cells_of = tables._cells
+
+    def counted(frame: pd.DataFrame, column: Column) -> list[Cell]:
+        made.append(column.name)
+        return cells_of(frame, column)
+
+    monkeypatch.setattr(tables, "_cells", counted)
+    document = report(many(4, 2, 3))
+    (measures,) = (item for item in document.sections[0].tables if item.name == "measures")
+    markdown_files(document)
+    latex_files(document)
+    render_html(document)
+    assert made.count("worst_gap_of_means") == 1
+    assert [line[0].value for line in cells(measures)] == list(measures.frame["algorithm"])
 
 
 def test_many_environments_warn_of_nothing(tmp_path: Path) -> None:

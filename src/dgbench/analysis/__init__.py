@@ -19,6 +19,7 @@ from dgbench.analysis.comparison import Rival as Rival
 from dgbench.analysis.comparison import Separation as Separation
 from dgbench.analysis.comparison import Standing as Standing
 from dgbench.analysis.comparison import critical_difference as critical_difference
+from dgbench.analysis.comparison import decided as decided
 from dgbench.analysis.comparison import friedman as friedman
 from dgbench.analysis.comparison import indistinct_groups as indistinct_groups
 from dgbench.analysis.comparison import lead as lead

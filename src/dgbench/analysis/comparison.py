@@ -150,7 +150,7 @@ def lead(values: ArrayLike) -> Lead:
 
 @dataclass(frozen=True)
 class _Comparisons:
-    """The paired t-tests of every two algorithms: arrays of shape (A, A), line less column."""
+    """Paired t-tests of A algorithms with others: arrays of shape (A, B), line less column."""
 
     seeds: Floats  #: that both have
     difference: Floats  #: mean difference over these seeds, NaN without any
@@ -162,14 +162,15 @@ class _Comparisons:
         return self.difference > self.margin
 
 
-def _compared(table: Floats, level: float) -> _Comparisons:
-    """Compare every two algorithms over the seeds that both have.
+def _compared(table: Floats, others: Floats, level: float) -> _Comparisons:
+    """Compare algorithms with others, each two over the seeds that both have.
 
     Args:
-        table: (A, S) values, NaN for those that are missing.
+        table: (A, S) values of all algorithms, NaN for those that are missing.
+        others: (B, S) some of its lines.
         level: of all comparisons with one algorithm together.
     """
-    differences = table[:, None, :] - table[None, :, :]
+    differences = table[:, None, :] - others[None, :, :]
     present = ~np.isnan(differences)
     seeds = present.sum(axis=2)
     total = np.where(present, differences, 0.0).sum(axis=2)
@@ -210,7 +211,7 @@ def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
         MeasureError: no algorithm, no seed, or an algorithm without any value.
     """
     table = _partial_table(values)
-    inside = ~_compared(table, level).beaten.any(axis=1)
+    inside = ~_compared(table, table, level).beaten.any(axis=1)
     most = int((~np.isnan(table)).sum(axis=1).max())
     candidates = tuple(np.flatnonzero(inside).tolist())
     return Separation(candidates, len(table), most)
@@ -233,10 +234,9 @@ def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = Non
         MeasureError: no algorithm, no seed, or an algorithm without any value.
     """
     table = _partial_table(values)
-    compared = _compared(table, level)
     if leader is None:
-        means = np.nanmean(table, axis=1)
-        leader = int(np.nanargmin(np.where(with_most_seeds(table), means, np.nan)))
+        leader = _lowest(table)
+    compared = _compared(table, table, level)
     two_sided = 1 - 2 * error_of_each(len(table), 1 - level)
     beaten = compared.beaten
     rivals = []
@@ -256,6 +256,30 @@ def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = Non
         beaten_by[position] = next(int(other) for other in best_first if beaten[position, other])
     seeds = int((~np.isnan(table[leader])).sum())
     return Standing(leader, seeds, tuple(rivals), beaten_by)
+
+
+def decided(values: ArrayLike, *, level: float = 0.95) -> int | None:
+    """Find the algorithm that leads, where its seeds separate it from every other one; else None.
+
+    It is :func:`standing` without those who are not the best: of A algorithms it takes A
+    comparisons, not A squared.
+
+    Args:
+        values, level: as of :func:`separated`.
+
+    Raises:
+        MeasureError: no algorithm, no seed, or an algorithm without any value.
+    """
+    table = _partial_table(values)
+    leader = _lowest(table)
+    beaten = _compared(table, table[[leader]], level).beaten[:, 0]
+    return leader if np.delete(beaten, leader).all() else None
+
+
+def _lowest(table: Floats) -> int:
+    """Find the lowest mean among the algorithms with the seeds that most values have."""
+    means = np.nanmean(table, axis=1)
+    return int(np.nanargmin(np.where(with_most_seeds(table), means, np.nan)))
 
 
 def with_most_seeds(table: Floats) -> NDArray[np.bool_]:

@@ -18,9 +18,9 @@ from dgbench.analysis import (
     Friedman,
     Measure,
     critical_difference,
+    decided,
     friedman,
     indistinct_groups,
-    standing,
     with_most_seeds,
 )
 from dgbench.analysis.accuracy import mean, spread
@@ -180,7 +180,7 @@ def leader(values: pd.DataFrame, highest: bool = False) -> str | None:
     """Find the best line, where its seeds separate it from every other line; else None.
 
     Lines that lack seeds are compared over those that both have (see
-    :func:`~dgbench.analysis.comparison.standing`).
+    :func:`~dgbench.analysis.comparison.decided`).
 
     Args:
         values: line x seed, NaN where there is none. A line without any value is not ruled out.
@@ -188,8 +188,8 @@ def leader(values: pd.DataFrame, highest: bool = False) -> str | None:
     """
     if min(values.shape) < 2 or values.isna().all(axis=1).any():
         return None
-    verdict = standing((-1.0 if highest else 1.0) * values.to_numpy())
-    return str(values.index[verdict.leader]) if verdict.decided else None
+    best = decided((-1.0 if highest else 1.0) * values.to_numpy())
+    return None if best is None else str(values.index[best])
 
 
 @dataclass(frozen=True)

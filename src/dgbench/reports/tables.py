@@ -23,6 +23,7 @@ Nothing here loads pandas before there is a frame: a status prints aligned text 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -107,7 +108,15 @@ class Table:
         return () if self.shown_notes is None else self.notes[self.shown_notes :]
 
     def __len__(self) -> int:
+        if REFERENCE not in self.frame:
+            return len(self.frame)
         return len(self.frame) - sum(self.references)
+
+    @functools.cached_property
+    def cells(self) -> list[list[Cell]]:
+        """Of each line the cells of its shown columns, made once for all renderers."""
+        columns = [_cells(self.frame, column) for column in self.columns]
+        return [list(line) for line in zip(*columns, strict=True)]
 
     @property
     def references(self) -> list[bool]:
@@ -244,8 +253,7 @@ def interval_entry(name: str, interval: Interval, n: int | None = None) -> dict[
 
 def cells(table: Table) -> list[list[Cell]]:
     """Convert every line to the cells of its shown columns, for renderers."""
-    columns = [_cells(table.frame, column) for column in table.columns]
-    return [list(line) for line in zip(*columns, strict=True)]
+    return table.cells
 
 
 def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:

@@ -5,7 +5,10 @@ Who leads, and whom the seeds separate from the leader; paired resamples of seed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
+from itertools import combinations, compress, groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,7 @@ VERDICTS = (
     "another algorithm beats it, though the leader does not"
 )
 ALGORITHM = Column("algorithm", key=True)
+_MOST_PAIRED = 400  #: algorithms whose pairs are listed: 79,800 lines
 
 
 def certainty_table(evaluation: Evaluation) -> Table:
@@ -182,7 +186,11 @@ def resampled_table(evaluation: Evaluation, statistics: Statistics) -> Table:
 
 
 def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
-    """List every pair of algorithms with the interval of their difference."""
+    """List every pair of algorithms with the interval of their difference.
+
+    Of more than 400 algorithms these are the first by the measure that ranks, as pairs grow with
+    the square: 1,267 algorithms would have 802,011.
+    """
     samples, _ = resamples(evaluation, statistics)
     compared = evaluation.measures.compared
     columns = [ALGORITHM, Column("less", "minus", key=True)]
@@ -190,41 +198,72 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
         Column(measure.title, unit="points", help=f"difference of {measure.title}")
         for measure in compared
     ]
-    names = sorted(set().union(*(sample.names for sample in samples.values())))
+    names = set().union(*(sample.names for sample in samples.values()))
     one_seed = evaluation.studies["seed"].nunique() < 2
-    if one_seed:
-        names = []  # of a thousand algorithms there are half a million pairs
-    lines = []
-    for place, first in enumerate(names):
-        of_first = [{"algorithm": first, "less": second} for second in names[place + 1 :]]
-        for measure in compared:
-            _add_differences(of_first, measure.title, samples.get(measure.name))
-        lines += of_first
+    listed = [] if one_seed else _first_of(names, evaluation)
+    pairs = list(combinations(listed, 2))
+    frame = pd.DataFrame(pairs, columns=["algorithm", "less"])
+    for measure in compared:
+        frame = frame.assign(**_differences(pairs, measure.title, samples.get(measure.name)))
     notes = [
-        f"Bold: the {statistics.percent} paired bootstrap interval excludes 0. {len(lines)} pairs, "
+        f"Bold: the {statistics.percent} paired bootstrap interval excludes 0. {len(pairs)} pairs, "
         "each judged by itself, so that of many pairs some exclude 0 by luck. Verdicts stand in "
         '"Which differences hold".'
     ]
-    if not lines:
+    if 0 < len(listed) < len(names):
+        ranking = ranked_by(evaluation.studies, evaluation.measures)
+        notes.append(
+            f"The first {len(listed)} of {len(names):,} algorithms by {ranking.in_prose}: all have "
+            f"{math.comb(len(names), 2):,} pairs. 'report.pair=[A,B]' compares any two."
+        )
+    if not pairs:
         notes = ["One seed judges no pair: none is listed."] if one_seed else []
     title = "How far apart are every two? A paired bootstrap, each pair by itself"
-    return table(lines, "differences", title, columns, notes, detail=True)
+    return table(frame, "differences", title, columns, notes, detail=True)
 
 
-def _add_differences(lines: Sequence[dict[str, Any]], title: str, sample: Resamples | None) -> None:
-    """Add the differences by one measure to lines that share their first algorithm."""
+def _first_of(names: Collection[str], evaluation: Evaluation) -> list[str]:
+    """Sort the algorithms whose pairs are listed: all, or the first of very many."""
+    if len(names) <= _MOST_PAIRED:
+        return sorted(names)
+    studies = evaluation.studies
+    ranking = means(by_seed(studies, ranked_by(studies, evaluation.measures).name))
+    by_rank = sorted(names, key=lambda name: (ranking.get(name, np.inf), name))
+    return sorted(by_rank[:_MOST_PAIRED])
+
+
+def _differences(
+    pairs: Sequence[tuple[str, str]], title: str, sample: Resamples | None
+) -> dict[str, Any]:
+    """Make the columns of the differences of pairs by one measure.
+
+    Args:
+        pairs: those of one first algorithm stand together.
+        title: of the measure.
+        sample: resamples of the algorithms that are complete by it; None if there are none.
+    """
     judged = set(sample.names) if sample else set()
-    seconds = [line["less"] for line in lines if {line["algorithm"], line["less"]} <= judged]
-    intervals = {}
-    if sample and seconds:
-        intervals = sample.differences(lines[0]["algorithm"], seconds)
-    for line in lines:
-        interval = intervals.get(line["less"])
-        if interval is None:
-            line |= entry(title, reason="not computed, see the table above")
-        else:
-            line |= interval_entry(title, interval)
-            line[f"{title}.best"] = interval.excludes_zero
+    blocks = []
+    for first, of_first in groupby(pairs, key=itemgetter(0)):
+        seconds = [second for _, second in of_first]
+        known = np.array([first in judged and second in judged for second in seconds])
+        block = np.full((len(seconds), 3), np.nan)
+        if sample and known.any():
+            block[known] = sample.differences(first, list(compress(seconds, known)))
+        blocks.append(block)
+    values, low, high = np.concatenate([np.empty((0, 3)), *blocks]).T
+    is_known = ~np.isnan(values)
+    columns: dict[str, Any] = {title: values}
+    if is_known.any():
+        excludes_zero = (low > 0) | (high < 0)
+        best = excludes_zero
+        if not is_known.all():
+            best = np.where(is_known, excludes_zero.astype(object), None)
+        columns |= {f"{title}.low": low, f"{title}.high": high, f"{title}.best": best}
+    if not is_known.all():
+        reason = "not computed, see the table above"
+        columns[f"{title}.reason"] = [None if known else reason for known in is_known]
+    return columns
 
 
 def resamples(

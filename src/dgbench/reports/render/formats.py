@@ -318,7 +318,7 @@ def csv_text(frame: pd.DataFrame, **options: Any) -> str:
     columns = {}
     for name, column in frame.items():
         if not pd.api.types.is_numeric_dtype(column):
-            values = [_no_formula(value) for value in column]
+            values = [_no_formula(value) for value in column.tolist()]
             column = pd.Series(values, column.index, object)
         columns[_no_formula(name)] = column
     safe = pd.DataFrame(columns, frame.index)
