@@ -488,6 +488,26 @@ def test_gaps_and_repetitions_are_named() -> None:
     assert studies["average"].isna().tolist() == [True] + [False] * 5
 
 
+@pytest.mark.parametrize("kind", ["accuracy", "error"])
+def test_numbers_of_images_that_weigh_nothing_are_said_to(kind: str) -> None:
+    """Only where they could: not beside equal numbers, and the averages stay as they are."""
+
+    def read(images: list[int] | None) -> tuple[list[str], list[float]]:
+        frame = frame_of().rename(columns={"accuracy": kind})
+        if images:
+            frame["images"] = frame["environment"].map(dict(zip(ENVIRONMENTS, images, strict=True)))
+        table = read_table(frame)
+        said = [problem.reason for problem in table.problems if "weight" in problem.reason]
+        return said, evaluate(select_runs(table, Last())).studies["average"].tolist()
+
+    said, averages = read([100, 900, 50, 10])
+    assert said == [
+        "images (images) is not used as a weight: averages weigh environments the same; a measure "
+        "of class WeightedAverage weighs them"
+    ]
+    assert read([100] * 4) == read(None) == ([], pytest.approx(averages))
+
+
 def test_one_seed_separates_nothing() -> None:
     frame = frame_of(seeds=1).drop(columns="seed")
     assert not reports.leaderboard(frame)["table.best"].any()

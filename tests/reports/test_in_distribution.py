@@ -17,7 +17,10 @@ from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.render.formats import markdown_table
 from dgbench.reports.slices.distribution import DistributionReport
+from dgbench.reports.slices.distribution_figure import _NUMBER_SIZE, _apart
+from dgbench.reports.tables import cells, is_negative
 
 OTHERS = Path(os.environ.get("DGBENCH_DATA_DIR", "absent")) / "results_of_others"
 ALGORITHMS = ("erm", "irm", "vrex", "coral", "mmd", "rsc")
@@ -144,6 +147,25 @@ def test_the_report_sets_them_against_errors_elsewhere() -> None:
     assert robustness["robustness"].sum() == pytest.approx(0, abs=0.01)
     assert next(figure.name for figure in section.figures).startswith("distribution_")
     assert all(figure.png for figure in section.figures)
+
+
+def test_a_negative_intercept_is_not_marked_as_a_correlation_is() -> None:
+    document = DistributionReport()(read_table(frame_of("flag")), Last())
+    table = document.sections[0].tables[0]
+    place = [column.name for column in table.columns].index("intercept")
+    values = [line[place] for line in cells(table)]
+    assert all(isinstance(cell.value, float) and cell.value < 0 for cell in values)
+    assert not any(is_negative(cell, table.columns[place].unit) for cell in values)
+    assert "<u>" not in markdown_table(table)
+
+
+@pytest.mark.parametrize("spread", [0.0, 3.0, 8.0, 100.0])
+def test_numbers_of_outliers_cover_neither_points_nor_each_other(spread: float) -> None:
+    points = np.random.default_rng(0).normal(0, spread, size=(6, 2))
+    numbers = points + np.array(_apart(points))
+    for place, number in enumerate(numbers):
+        others = [*points, *np.delete(numbers, place, axis=0)]
+        assert (np.abs(np.array(others) - number) >= _NUMBER_SIZE).any(axis=1).all()
 
 
 def test_selecting_by_it_costs_what_the_best_is_better() -> None:

@@ -153,6 +153,11 @@ def with_errors(
         accuracy = 1 - values if keys[0] == "error" else values
         error = values if keys[0] == "error" else 1 - values
         images = 1 if count is None else count
+        if count is not None and len(np.unique(count)) > 1:
+            table.assume(
+                f"{table.column['n']} (images) is not used as a weight: averages weigh "
+                "environments the same; a measure of class WeightedAverage weighs them"
+            )
         lines = lines.assign(wrong=error * images, seen=images, accuracy=accuracy)
         bars = table.bars(keys[0], bar_unit)
         if bars is not None:

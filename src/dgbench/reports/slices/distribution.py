@@ -77,10 +77,10 @@ def line_table(
     columns = [
         Column("environment", key=True),
         Column("drop", "mean drop", "points", "accuracy in distribution less that outside"),
-        Column("slope", unit="correlation", help=f"of the line on {axes} axes"),
-        Column("intercept", unit="correlation", help=f"on {axes} axes"),
-        Column("determination", "R²", "correlation", "of what the line is fitted to"),
-        Column("curved", "R², curved", "correlation", "of a parabola, which may bend"),
+        Column("slope", unit="coefficient", help=f"of the line on {axes} axes"),
+        Column("intercept", unit="coefficient", help=f"on {axes} axes"),
+        Column("determination", "R²", "coefficient", "of what the line is fitted to"),
+        Column("curved", "R², curved", "coefficient", "of a parabola, which may bend"),
         Column(
             "rank correlation",
             unit="correlation",

@@ -22,6 +22,15 @@ from dgbench.reports.render.drawing import (
 from dgbench.reports.slices.distribution_points import Points
 
 _MOST_NAMED = 6  # outliers that a figure names
+_NUMBER_SIZE = (8, 10)  # points of print that a number takes
+_DISTANCES = (11, 18, 25, 32, 40)  # of a number from its point
+_ANGLES = np.deg2rad([45, 135, 90, 315, 225, 270, 0, 180])
+_STEPS = [
+    distance * np.array([np.cos(angle), np.sin(angle)])
+    for distance in _DISTANCES
+    for angle in _ANGLES
+]
+_LEADER = {"arrowstyle": "-", "color": COLORS[1], "linewidth": 0.6, "shrinkA": 4, "shrinkB": 2}
 
 _TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5, 99.9)
 
@@ -60,17 +69,45 @@ def _names_of_outliers(parts: Sequence[Points]) -> str:
 
 
 def _number(panel: Any, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> None:
-    """Write the numbers 1, 2, ... beside points."""
-    for number, place in enumerate(zip(x.tolist(), y.tolist(), strict=True), start=1):
+    """Write the numbers 1, 2, ... beside points, none upon another; a line leads to a far one."""
+    points = panel.transData.transform(np.column_stack([x, y])) * 72 / panel.figure.dpi
+    for number, offset in enumerate(_apart(points), start=1):
+        is_far = np.hypot(*offset) > _DISTANCES[0] + 1
         panel.annotate(
             str(number),
-            place,
-            xytext=(5, 4),
+            (float(x[number - 1]), float(y[number - 1])),
+            xytext=offset,
             textcoords="offset points",
+            ha="center",
+            va="center",
             color=COLORS[1],
             fontsize=10,
             fontweight="bold",
+            arrowprops=_LEADER if is_far else None,
         )
+
+
+def _apart(points: np.ndarray[Any, Any]) -> list[tuple[float, float]]:
+    """Find for each point a place of its number that covers neither a point nor another number.
+
+    Args:
+        points: (n, 2) in points of print.
+
+    Returns:
+        n offsets from the points: the nearest free one, the first of all where none is free.
+    """
+    taken = list(points)
+    offsets = []
+    for point in points:
+        free = [step for step in _STEPS if _is_free(point + step, taken)]
+        offset = (free or _STEPS)[0]
+        taken.append(point + offset)
+        offsets.append((float(offset[0]), float(offset[1])))
+    return offsets
+
+
+def _is_free(place: np.ndarray[Any, Any], taken: Sequence[np.ndarray[Any, Any]]) -> bool:
+    return not (np.abs(np.array(taken) - place) < _NUMBER_SIZE).all(axis=1).any()
 
 
 def _draw(panel: Any, points: Points, axes: Axes) -> None:
