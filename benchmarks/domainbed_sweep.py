@@ -1,13 +1,13 @@
 """Write a sweep as large as DomainBed's, with a known truth, in the format of its logs.
 
     python benchmarks/domainbed_sweep.py FOLDER [--trials 3] [--draws 20] [--records 25] [--apart]
-    python report.py import=domainbed import.path=FOLDER import.require_done=false \\
-        report=claims report.of=rows output=claims
+    python report.py import=domainbed import.path=FOLDER/results.jsonl \\
+        import.require_done=false report=claims report.of=rows output=claims
 
 14 algorithms, 7 datasets, 3 trials of 20 draws of hyperparameters, and a run for every one and two
 held-out environments: 73,920 runs, 1,848,000 records of 25 steps. All algorithms but the last two
 are equal: ``TRUTH`` says by how much these are better or worse. Draws differ in quality, which
-validation on training environments sees with noise.
+validation on training environments sees with noise. With --apart the path is FOLDER.
 """
 
 from __future__ import annotations

@@ -96,6 +96,31 @@ def test_other_writers_are_read_too(
     pd.testing.assert_frame_equal(values(read(plain)), values(read(other)))
 
 
+def test_a_folder_that_holds_such_a_file_is_sent_to_it(tmp_path: Path) -> None:
+    """It was one run, and all lines but its own were dropped."""
+    make_sweep(tmp_path / "sweep", ("PACS",))
+    folder = tmp_path / "log"
+    folder.mkdir()
+    (folder / "results.jsonl").write_text(text_of(tmp_path / "sweep"))
+    with pytest.raises(RecordError) as refusal:
+        read_domainbed(folder, require_done=False)
+    assert "\n" not in str(refusal.value)
+    assert str(refusal.value).endswith(
+        "results.jsonl holds the records of many runs; name the file itself: "
+        f"import.path={folder / 'results.jsonl'} import.require_done=false"
+    )
+    assert len(read(folder / "results.jsonl").runs) > 2
+
+
+@pytest.mark.parametrize("odd", [1, 3])
+def test_lines_of_one_other_run_do_not_make_many_runs_of_a_folder(odd: int, tmp_path: Path) -> None:
+    lines = two_runs()
+    (tmp_path / "results.jsonl").write_text("".join(lines[: 3 + odd]))
+    collection = read_domainbed(tmp_path, require_done=False)
+    assert len(collection.runs) == 1
+    assert said(collection).count("other args than the lines before") == odd
+
+
 @pytest.mark.parametrize("place", [0, 1, 3, 5])
 def test_a_damaged_line_costs_itself_alone(place: int, tmp_path: Path) -> None:
     lines = two_runs()

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from dgbench.reports.importers import IMPORTED, swad
 from dgbench.reports.importers.domainbed_records import (
     NOTHING,
     Repeated,
+    is_continued,
     lines_of_runs,
     record_in,
     records_of,
@@ -58,6 +60,7 @@ from dgbench.reports.reading.folders import ASSUMED, Problem, printable, searche
 from dgbench.reports.reading.row_files import Run, bounded
 
 _LOOKED_AT = 10  # lines, to tell whose records they are
+_MOST_OF_A_RUN = 1000  # lines; a file of many runs is told by them, and may be larger than memory
 
 
 def read_domainbed(
@@ -175,7 +178,13 @@ def _read_folder(
     """
     file = Path(folder, RESULTS)
     with open_regular(file) as handle:
-        lines = handle.readlines()
+        lines = list(islice(handle, _MOST_OF_A_RUN))
+        if _are_of_many_runs(lines):
+            raise RecordError(
+                f"{RESULTS} holds the records of many runs; name the file itself: "
+                f"import.path={printable(file)} import.require_done=false"
+            )
+        lines += handle.readlines()
     if any(
         b"real_test_envs" in line and swad.is_log(record_in(line)) for line in lines[:_LOOKED_AT]
     ):
@@ -184,6 +193,16 @@ def _read_folder(
     logged = _read_run(folder, lines, problems, setting)
     if logged is not None:
         runs.append(logged)
+
+
+def _are_of_many_runs(lines: Sequence[bytes]) -> bool:
+    """Tell whether the first lines of a log are of three runs or more; a run may have odd lines.
+
+    Logs of SWAD's code, whose folds differ in their args, are none of these.
+    """
+    if not lines or is_continued(lines[0], lines[-1]) or b"real_test_envs" in lines[0]:
+        return False
+    return sum(len(of_a_run) > 1 for _, of_a_run, _ in lines_of_runs(lines)) > 2
 
 
 def _read_run(

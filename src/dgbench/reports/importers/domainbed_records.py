@@ -104,6 +104,12 @@ def lines_of_runs(handle: Iterable[bytes]) -> Iterator[tuple[int, list[bytes], R
         yield start, lines, Repeated(head, hparams)
 
 
+def is_continued(first: bytes, line: bytes) -> bool:
+    """Tell by its beginning that a line is of the run of the first one; False may be either."""
+    head = _head_of(first)
+    return bool(head) and line.startswith(head)
+
+
 def record_in(line: bytes) -> dict[str, Any] | None:
     """Parse a line as one JSON object; None if it is none."""
     try:
