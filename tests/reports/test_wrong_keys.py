@@ -144,6 +144,7 @@ WITHOUT_EFFECT = {
         r"selection\.environments=\[a\] .*report=shift"
     ),
     "report=status only=[measures]": r"only=\[measures\] .*report=status",
+    "report.output=x": r"did you mean output \(not report\.output\)\?",
     "leaderboard": r"leaderboard names no key; did you mean report=leaderboard\?",
     "output=reports/mine.html": r"output=reports/mine\.html .*folder.*output=reports/mine$",
 }

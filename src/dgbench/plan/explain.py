@@ -286,7 +286,8 @@ def _meant_key_question(key: str, keys: Sequence[str]) -> str:
     last = key.rpartition(".")[2]
     for entry in keys:
         if entry.rpartition(".")[2] == last:
-            return f"did you mean {entry}? "
+            alone = f" (not {key})" if entry == sub else ""
+            return f"did you mean {entry}{alone}? "
     return ""
 
 
