@@ -58,7 +58,7 @@ def test_who_is_beaten_by_another_is_not_called_worse_than_the_leader() -> None:
     assert verdict.leader == "irm" and not verdict.decided
     assert verdict.rivals_left == ["vrex", "erm"]
     assert verdict.apart() == (
-        "3 seeds do not separate it from vrex and erm. erm is not the best: vrex beats it."
+        "3 seeds do not separate it from vrex and erm. Yet erm is not the best: vrex beats it."
     )
     assert [verdict.word(name) for name in ("irm", "vrex", "erm")] == [
         "leads",
@@ -142,9 +142,9 @@ def test_several_that_others_beat_are_named_with_who_beats_them() -> None:
     by_one = verdict_of(
         lead=leader, a=[40.0, 40.1, 40.2], b=[50.0, 50.2, 50.1], c=[51.0, 51.2, 51.1]
     )
-    assert "b and c are not the best: a beats each of them." in by_one.apart()
+    assert "Yet b and c are not the best: a beats each of them." in by_one.apart()
     by_two = verdict_of(
         lead=leader, a=[30, 40, 50], b=[31, 41, 51.1], c=[45, 45.1, 45.2], d=[46, 46.2, 46.1]
     )
-    sentence = "b and d are not the best: each is beaten by another one (a and c)."
+    sentence = "Yet b and d are not the best: each is beaten by another one (a and c)."
     assert sentence in by_two.apart()

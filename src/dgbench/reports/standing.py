@@ -196,7 +196,8 @@ class Verdict:
         if not names:
             return ""
         winners = list(dict.fromkeys(self.beaten_by[name] for name in names))
-        text = f" {counted(names, _MOST_NAMED)} {'is' if len(names) == 1 else 'are'} not the best: "
+        verb = "is" if len(names) == 1 else "are"
+        text = f" Yet {counted(names, _MOST_NAMED)} {verb} not the best: "
         if len(names) == 1:
             return f"{text}{winners[0]} beats it."
         if len(winners) == 1:
