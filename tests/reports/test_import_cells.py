@@ -222,3 +222,56 @@ def test_lines_are_chosen_by_what_a_column_holds() -> None:
         read_table(frame, where={"corrected_labels": "maybe"})
     with refused("import.where=.*no column"):
         read_table(frame, where={"nothing": 1})
+
+
+def three_lines(*algorithms: str) -> str:
+    lines = ["Method,seed,A,C,P,S"]
+    for place, name in enumerate(algorithms):
+        lines.append(f"{name},0,{60 + place}.5,71.{place},85.{place},58.{place}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        (("ERM", '"IRM', "CORAL"), "in line 3 is never closed; close or drop it"),
+        (("ERM", '"IRM', '"CORAL'), "in line 3 holds 2 whole lines; drop it and the one that"),
+    ],
+)
+def test_a_quotation_mark_too_many_swallows_no_lines(
+    names: tuple[str, ...], fault: str, tmp_path: Path
+) -> None:
+    """Those behind it were left out as a footnote, or made one name of three."""
+    (tmp_path / "a.csv").write_text(three_lines(*names))
+    with refused(rf"a\.csv: the quotation mark {fault}", RecordError):
+        read_table(tmp_path / "a.csv")
+
+
+def test_a_footnote_in_quotation_marks_may_have_several_lines(tmp_path: Path) -> None:
+    text = three_lines("ERM", "IRM", "CORAL") + '"CORAL is ours,\nsee the appendix"\n'
+    (tmp_path / "a.csv").write_text(text)
+    table = read_table(tmp_path / "a.csv")
+    assert len(table.rows) == 12
+    assert any("line 5, a footnote" in problem.reason for problem in table.problems)
+
+
+def test_a_title_merged_over_all_columns_is_no_name_of_theirs(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.append(["PACS, accuracy (%)"])
+    sheet.merge_cells("A1:F1")
+    sheet.append(["Method", "seed", *"ACPS"])
+    sheet.append(["ERM", 0, 60.5, 71.2, 85.3, 58.1])
+    sheet.append(["IRM", 0, 61.5, 71.4, 85.1, 58.3])
+    book.save(tmp_path / "a.xlsx")
+    table = read_table(tmp_path / "a.xlsx")
+    assert set(table.rows["env"].astype(str)) == set("ACPS")
+    assert any("line 1, a title: PACS, accuracy" in problem.reason for problem in table.problems)
+
+
+def test_a_line_of_a_wide_table_is_counted_once(tmp_path: Path) -> None:
+    """Names that stand again in the middle of a file."""
+    text = three_lines("ERM", "IRM")
+    (tmp_path / "a.csv").write_text(text + text)
+    with refused(r"seed is seed in line 4, no number", RecordError):
+        read_table(tmp_path / "a.csv")

@@ -285,7 +285,10 @@ class Columns:
             return
         name = self.column[key]
         value = shown(self.frame[name].iloc[positions[0]])
-        addition = f" (and {positions.size - 1} more)" if positions.size > 1 else ""
+        count = positions.size
+        if self.wide and key not in ("accuracy", "error"):  # once in each line of the file
+            count = len({self.place(int(position)) for position in positions})
+        addition = f" (and {count - 1} more)" if count > 1 else ""
         if self.wide and key in ("accuracy", "error"):
             name = self.frame["environment"].iloc[positions[0]]
             fix = f"{fix}, or name the columns with import.columns.environment=[A,B,...]"

@@ -227,6 +227,7 @@ def _records(
     for place, text, count in _parted(numbered, separator):
         if not text.strip():
             continue
+        _check_quotes(text, separator, width, f"{name}: the quotation mark in line {place}")
         width = width or count
         lonely = count < width or (len(texts) > 2 and separator not in text.strip(blank))
         if width > 2 and lonely and is_footnote(_cells(text, separator)):
@@ -256,6 +257,30 @@ def _parted(numbered: Sequence[tuple[int, str]], separator: str) -> Iterator[tup
         text = "".join(line for _, line in numbered[start : reader.line_num])
         yield numbered[start][0], text, len(cells)
         start = reader.line_num
+
+
+def _check_quotes(text: str, separator: str, width: int, mark: str) -> None:
+    """Refuse a record over several lines where a quotation mark too many made it of them.
+
+    Args:
+        text: of the record.
+        separator: of its cells.
+        width: how many cells each record has; 0 of the first.
+        mark: for messages.
+
+    Raises:
+        RecordError: the mark is never closed, or what it holds are whole lines of the table.
+    """
+    lines = text.splitlines(keepends=True)
+    if len(lines) < 2:
+        return
+    try:
+        list(csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        if "end of data" in str(error):
+            raise RecordError(f"{mark} is never closed; close or drop it") from None
+    if all(line.count(separator) + 1 == width for line in lines):
+        raise RecordError(f"{mark} holds {len(lines)} whole lines; drop it and the one that closes")
 
 
 def _cells(text: str, separator: str) -> list[str]:

@@ -51,6 +51,10 @@ def read_header(rows: Rows, source: str, problems: list[Problem]) -> tuple[list[
         check_names(first, source)
         return first, 1
     second = [name.strip() for name in rows[1]]
+    if _is_title(first, second):
+        problems.append(Problem("lines left out", source, f"line 1, a title: {first[0]}"))
+        check_names(second, source)
+        return second, 2
     joined = _joined(first, second)
     if not joined:
         check_names(first, source)
@@ -63,6 +67,12 @@ def read_header(rows: Rows, source: str, problems: list[Problem]) -> tuple[list[
     check_names(joined, source)
     problems.append(Problem(ASSUMED, source, f"two rows of names: {some_of(joined, 6)}"))
     return joined, height
+
+
+def _is_title(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Tell whether the first row is one cell, merged across the names of all columns."""
+    is_alone = bool(first[0]) and not any(first[1:])
+    return is_alone and 1 < len(first) == len(second) and all(second)
 
 
 def _joined(first: Sequence[str], second: Sequence[str]) -> list[str]:
