@@ -43,7 +43,11 @@ def test_a_second_phase_that_never_begins_is_said(name: str) -> None:
     """
     kind, values = declared(name)
     content = yaml.safe_load((CONF / f"{name}.yaml").read_text())
-    config = {"algorithm": content, "tuning": {"name": "ft"}}
+    config = {
+        "algorithm": content,
+        "tuning": {"name": "ft"},
+        "head": {"_target_": "dgbench.networks.initial_heads.ZeroShotHead"},
+    }
     said = "; ".join(without_effect({**config, "trainer": {"steps": 1}}, values))
     assert {key for key in kind.resets() if values[key] >= 1} <= set(
         re.findall(r"hparams\.(\w+)=", said)
@@ -115,6 +119,23 @@ def test_a_loss_of_features_has_no_effect_where_they_stand_still(
         dgbench.results(tmp_path / "outputs", "last").groupby(["algorithm", "env", "subset"]).loss
     )
     assert set(losses.count()) == {2} and set(losses.nunique()) == {1}
+
+
+@pytest.mark.thorough
+def test_a_classifier_that_never_learns_is_said_to_be_random(
+    command: Command, tmp_path: Path
+) -> None:
+    """Training and plan say so, once; features learn all the same, and alone."""
+    words = (
+        "dataset.base=digits", "backbone.width=8", "trainer.steps=12", "protocol.folds=[0,full]",
+        "algorithm=clipood", "execution=stacked",
+    )  # fmt: skip
+    planned = command("train.py", *words, "plan=true", cwd=tmp_path)
+    ended = command("train.py", *words, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    pattern = r"^(?:WARNING )?clipood: the classifier stays as head=random.*head=zero_shot"
+    said = [len(re.findall(pattern, text, re.M)) for text in (planned.out, ended.err)]
+    assert said == [1, 1], (planned.out, ended.err)
 
 
 def test_a_penalty_without_a_gradient_is_said() -> None:

@@ -65,6 +65,14 @@ WRONG: list[tuple[list[str], list[str], str]] = [
         ["tuning=lp", "tuning.cache_features=true", "algorithm=mixstyle"],
         r"cache_features=false",
     ),
+    (MLP, ["algorithm=clipood", "tuning=lp"], r"tuning=lp.*clipood.*tuning=ft"),
+    (
+        MLP,
+        ["algorithm=clipood", "tuning=lp_ft", "tuning.head_steps=2"],
+        r"tuning=lp_ft.*clipood.*tuning=ft",
+    ),
+    (MLP, ["algorithm=clipood", "head=zero"], r"head=zero.*clipood.*head=zero_shot"),
+    (MLP, ["algorithm=clipood", "hparams.margin=-1"], r"hparams\.margin=-1.*number >= 0"),
     (MLP, ["algorithm=sam", "trainer.accumulate=2"], r"algorithm=sam.*trainer\.accumulate=2"),
     (MLP, ["algorithm.objective=no.Such"], r"algorithm\.objective=no\.Such"),
     (

@@ -4,7 +4,8 @@ and which value wins.
 An entry of ``conf/algorithm`` or ``conf/hparams`` is a default, ``tau: 1.0``, or a default with its
 range and meaning: ``tau: {default: 1.0, range: number >= 0 and <= 1, help: "..."}``; with ``phase:
 true`` it is the step at which a second phase of the method begins, with ``of_features: true`` the
-weight of a loss of features alone. A range is one of
+weight of a loss of features alone, and with ``fixed_head: true`` part of a method that keeps the
+classifier as ``conf/head`` makes it. A range is one of
 
 - ``number``, ``integer``, each with bounds or none: ``integer >= 1``, ``number > 0 and < 1``;
   numbers are finite;
@@ -39,6 +40,7 @@ from numpy.random import RandomState
 
 from dgbench.data.datasets.small_environments import batch_refusal
 from dgbench.errors import ConfigError
+from dgbench.plan.code import class_name
 from dgbench.plan.overrides import SEARCH_KEYS
 from dgbench.plan.settings import TrainerSettings
 
@@ -60,6 +62,12 @@ class DeclaredHparam:
     phase: bool = False  #: a second phase of the method begins at this step
     #: it weighs a loss that depends on the features only, so a frozen featurizer has no use for it
     of_features: bool = False
+    #: it is of a method that never trains the classifier and means it to be made of texts
+    fixed_head: bool = False
+
+
+#: keys of an entry that are true or left out
+_FLAGS = ("phase", "of_features", "fixed_head")
 
 
 def entry_of(declared: Any, name: str = "a hyperparameter") -> DeclaredHparam:
@@ -70,16 +78,22 @@ def entry_of(declared: Any, name: str = "a hyperparameter") -> DeclaredHparam:
     """
     if not (isinstance(declared, Mapping) and "default" in declared):
         return DeclaredHparam(declared)
-    unknown = set(declared) - {"default", "range", "help", "phase", "of_features"}
+    unknown = set(declared) - {"default", "range", "help", *_FLAGS}
     if unknown:
         raise ConfigError(
-            f"{name} has default, range, help, phase and of_features, not "
+            f"{name} has default, range, help, {', '.join(_FLAGS)}, not "
             f"{', '.join(sorted(map(str, unknown)))}; to give another default write {name}: "
             f"{{default: ...}}"
         )
     allowed, meaning = (str(declared.get(key) or "") for key in ("range", "help"))
-    phase, of_features = (declared.get(key) is True for key in ("phase", "of_features"))
-    return DeclaredHparam(declared["default"], allowed, meaning, phase, of_features)
+    flags = {flag: declared.get(flag) is True for flag in _FLAGS}
+    return DeclaredHparam(declared["default"], allowed, meaning, **flags)
+
+
+def keeps_head(algorithm: Mapping[str, Any]) -> bool:
+    """Return whether an algorithm, a file of ``conf/algorithm``, never trains the classifier."""
+    declared = algorithm.get("hparams") or {}
+    return any(entry_of(entry, name).fixed_head for name, entry in declared.items())
 
 
 def checked(name: str, value: Any, entry: DeclaredHparam) -> Any:
@@ -299,7 +313,9 @@ def _check_option(label: str, value: Any, options: Sequence[str]) -> None:
 
 
 def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
-    """Describe why a study would not try its method: late phases, losses of frozen features.
+    """Describe why a study would not try its method.
+
+    That are late phases, losses of frozen features, and a fixed classifier not made of texts.
 
     Args:
         config: the resolved configuration, plain values by top-level key.
@@ -324,6 +340,15 @@ def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iter
                 f"{named} has no effect: it weighs a loss of the features alone, and they "
                 "are frozen; train the featurizer too"
             )
+    if keeps_head(config["algorithm"]) and not _is_of_texts(config["head"]):
+        yield (
+            f"the classifier stays as head={config['head']['name']} makes it, whose class vectors "
+            "say nothing of the classes; the paper's are head=zero_shot"
+        )
+
+
+def _is_of_texts(head: Mapping[str, Any]) -> bool:
+    return bool(class_name(head["_target_"]) == "ZeroShotHead")
 
 
 #: what an algorithm reads of the shared ones unless it says otherwise

@@ -9,6 +9,7 @@ from typing import Any
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.plan.code import class_name
+from dgbench.plan.hyperparameters import keeps_head
 from dgbench.plan.settings import TrainerSettings
 
 
@@ -37,6 +38,8 @@ def check_labels(config: Mapping[str, Any], trainer: TrainerSettings) -> None:
             "sharpness.alpha=0 leaves nothing of sharpness=gsam but SAM; choose sharpness=sam"
         )
     _check_tuning(config["tuning"], trainer.steps)
+    if keeps_head(config["algorithm"]):
+        _check_fixed_head(config)
     if trainer.steps:
         _check_averaging(config["averaging"].get("rule", {}), trainer)
 
@@ -69,6 +72,22 @@ def _check_tuning(tuning: Mapping[str, Any], steps: int) -> None:
         raise ConfigError(
             f"tuning.head_steps={head_steps} leaves none of trainer.steps={steps} for the rest; "
             "lower it, or set tuning=lp to train the classifier alone"
+        )
+
+
+def _check_fixed_head(config: Mapping[str, Any]) -> None:
+    """Refuse to train the classifier alone, or from zero, where a method keeps it as it is."""
+    keeps = f"algorithm={config['algorithm']['name']}, which never trains the classifier"
+    tuning = config["tuning"]
+    if tuning.get("freeze_stages") == "all" or tuning.get("head_steps"):
+        raise ConfigError(
+            f"tuning={tuning['name']} trains the classifier alone and cannot go with {keeps}; "
+            "choose tuning=ft or another algorithm"
+        )
+    if class_name(config["head"]["_target_"]) == "ZeroHead":
+        raise ConfigError(
+            f"head={config['head']['name']} leaves nothing to learn with {keeps}; "
+            "choose head=zero_shot"
         )
 
 
