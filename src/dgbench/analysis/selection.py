@@ -125,16 +125,18 @@ class OfEnvironments(Selection):
 
     def _with_reasons(self, records: Records, choices: Choices) -> Choices:
         """Say of runs without a step that their rows lack what the criterion looks at."""
-        reasons = dict(choices.reason)
-        told = set(records.run[records.told_by(self.criterion)].tolist())
-        present = set(records.run.tolist())
-        for run in present - told:
-            if choices.steps[run] < 0:
-                reasons[run] = (
-                    f"rows hold no errors by class, which selection.criterion={self.criterion} "
-                    "looks at; train it with trainer.class_errors=true"
-                )
-        return replace(choices, reason=reasons)
+        has_rows = np.zeros(len(choices.steps), dtype=bool)
+        has_rows[records.run] = True
+        is_told = np.zeros(len(choices.steps), dtype=bool)
+        is_told[records.run[records.told_by(self.criterion)]] = True
+        reason = (
+            f"rows hold no errors by class, which selection.criterion={self.criterion} looks at; "
+            "train it with trainer.class_errors=true"
+        )
+        lacking = np.flatnonzero(has_rows & ~is_told & (choices.steps < 0))
+        return replace(
+            choices, reason={**choices.reason, **dict.fromkeys(lacking.tolist(), reason)}
+        )
 
 
 def typed_name(name: Any) -> str:
