@@ -134,9 +134,8 @@ class OfEnvironments(Selection):
             "train it with trainer.class_errors=true"
         )
         lacking = np.flatnonzero(has_rows & ~is_told & (choices.steps < 0))
-        return replace(
-            choices, reason={**choices.reason, **dict.fromkeys(lacking.tolist(), reason)}
-        )
+        reasons = {**choices.reason, **dict.fromkeys(lacking.tolist(), reason)}
+        return replace(choices, reason=reasons)
 
 
 def typed_name(name: Any) -> str:
