@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dgbench.reports.document import Document
-from dgbench.reports.tables import Cell, Table, cells
+from dgbench.reports.tables import Cell, Table
 
 
 def table(document: Document, name: str, section: int = 0) -> Table:
@@ -13,6 +13,6 @@ def table(document: Document, name: str, section: int = 0) -> Table:
 def line(found: Table, *first: str) -> dict[str, Cell]:
     """Column name -> cell, of the line that begins so."""
     (row,) = [
-        row for row in cells(found) if [cell.value for cell in row[: len(first)]] == list(first)
+        row for row in found.cells if [cell.value for cell in row[: len(first)]] == list(first)
     ]
     return {column.name: cell for column, cell in zip(found.columns, row, strict=True)}

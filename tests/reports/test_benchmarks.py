@@ -40,7 +40,7 @@ from dgbench.reports.measuring.figures import (
 )
 from dgbench.reports.measuring.rank_diagrams import rank_figures
 from dgbench.reports.measuring.report import benchmark_answer, benchmark_sections
-from dgbench.reports.tables import Cell, Table, cells, entry, show
+from dgbench.reports.tables import Cell, Table, entry, show
 
 MEASURES = [measure.name for measure in choose().of_runs]
 # Hwang et al. 2024, Table 6: scale, ratio, then ideal, worst+gap and average for seeds 0, 1, 2.
@@ -142,7 +142,7 @@ def table_6() -> list[dict[str, Any]]:
 
 def column(table: Table, title: str) -> list[Cell]:
     at = [c.title or c.name for c in table.columns].index(title)
-    return [row[at] for row in cells(table)]
+    return [row[at] for row in table.cells]
 
 
 def test_table_6_counts_are_the_papers() -> None:
@@ -321,7 +321,7 @@ def test_other_base_images_are_another_benchmark() -> None:
     found = benchmarks([*two, *other])
     assert [len(benchmark.lines) for benchmark in found] == [2, 2]
     assert benchmarks([two[0], other[0]]) == []
-    last = cells(overview_table(found))[-1]
+    last = overview_table(found).cells[-1]
     assert last[0].value == "average"
     assert "more than one line" in last[2].reason
 
@@ -336,7 +336,7 @@ def test_mixed_code_is_refused_with_the_list() -> None:
     found = benchmarks(two)
     sections, problems = benchmark_sections(found, Statistics(), "erm")
     assert not sections[1].tables
-    assert cells(sections[0].tables[0])[0][2].value is None
+    assert sections[0].tables[0].cells[0][2].value is None
     assert "0.1 (scale=1), 0.2 (scale=2)" in problems[0].reason
     assert "split_by=code" in problems[0].reason
 

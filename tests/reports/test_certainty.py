@@ -20,7 +20,7 @@ from dgbench.reports.measuring.tables import (
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.standing import Verdict, judge
-from dgbench.reports.tables import cells, show
+from dgbench.reports.tables import show
 
 
 def studied(root: Path) -> Evaluation:
@@ -91,14 +91,14 @@ def test_differences_of_paired_seeds(small_study: Path) -> None:
     width.
     """
     table = certainty_table(studied(small_study))
-    erm = next(row for row in cells(table) if row[0].value == "erm")
+    erm = next(row for row in table.cells if row[0].value == "erm")
     assert show(erm[1], "points") == "65.0 [65.0, 65.0]"
-    assert (erm[2].value, cells(table)[0][2].value) == ("worse than the leader", "best")
+    assert (erm[2].value, table.cells[0][2].value) == ("worse than the leader", "best")
     assert any(note.startswith("worst+gap: vrex leads; 2 seeds") for note in table.notes)
     drawn = resampled_table(studied(small_study), Statistics())
-    erm = next(row for row in cells(drawn) if row[0].value == "erm")
+    erm = next(row for row in drawn.cells if row[0].value == "erm")
     assert (show(erm[1], "points"), show(erm[2], "rank")) == ("65.0 [65.0, 65.0]", "2 [2, 2]")
-    [pair] = cells(difference_table(studied(small_study), Statistics()))
+    [pair] = difference_table(studied(small_study), Statistics()).cells
     assert (pair[0].value, pair[1].value, pair[2].best) == ("erm", "vrex", True)
 
 
@@ -113,7 +113,7 @@ def test_the_interval_beside_a_verdict_excludes_0_where_the_verdict_says_so(
                 who = make.identity(name, str(fold), seed)
                 make.write_run(tmp_path, who, lambda e, s, error=error: error)
     words = set()
-    for row in cells(certainty_table(studied(tmp_path))):
+    for row in certainty_table(studied(tmp_path)).cells:
         for difference, verdict in ((row[1], row[2]), (row[3], row[4])):
             words.add(verdict.value)
             if verdict.value not in ("leads", "best"):
@@ -129,10 +129,10 @@ def test_one_seed_resamples_environments_alone(make: Any, tmp_path: Path) -> Non
                 tmp_path, make.identity(name, str(fold)), lambda e, s, error=error: error
             )
     table = resampled_table(studied(tmp_path), Statistics())
-    assert "1 seed: nothing" in cells(table)[0][1].reason
-    assert cells(table)[0][3].low is not None
+    assert "1 seed: nothing" in table.cells[0][1].reason
+    assert table.cells[0][3].low is not None
     assert "only environments" in table.notes[0]
-    [by_gap, by_average] = cells(lead_table(studied(tmp_path)))
+    [by_gap, by_average] = lead_table(studied(tmp_path)).cells
     assert by_gap[-1].value == "every case (permutation test): no evidence that they differ"
     assert by_average[-1].value == by_gap[-1].value
 

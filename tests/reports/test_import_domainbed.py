@@ -25,7 +25,7 @@ from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.ranking.leaderboards import leaderboards
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.tables import Cell, Table, cells
+from dgbench.reports.tables import Cell, Table
 
 Record = dict[str, Any]
 ENVIRONMENTS = 4
@@ -186,7 +186,7 @@ def printed(values: list[float]) -> tuple[float, float]:
 
 
 def row(table: Table, algorithm: str) -> list[Cell]:
-    (line,) = (line for line in cells(table) if line[0].value == algorithm)
+    (line,) = (line for line in table.cells if line[0].value == algorithm)
     return line
 
 

@@ -20,7 +20,7 @@ from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.formats import markdown_table
 from dgbench.reports.slices.distribution import DistributionReport
 from dgbench.reports.slices.distribution_figure import _NUMBER_SIZE, _apart
-from dgbench.reports.tables import cells, is_negative
+from dgbench.reports.tables import is_negative
 
 OTHERS = Path(os.environ.get("DGBENCH_DATA_DIR", "absent")) / "results_of_others"
 ALGORITHMS = ("erm", "irm", "vrex", "coral", "mmd", "rsc")
@@ -153,7 +153,7 @@ def test_a_negative_intercept_is_not_marked_as_a_correlation_is() -> None:
     document = DistributionReport()(read_table(frame_of("flag")), Last())
     table = document.sections[0].tables[0]
     place = [column.name for column in table.columns].index("intercept")
-    values = [line[place] for line in cells(table)]
+    values = [line[place] for line in table.cells]
     assert all(isinstance(cell.value, float) and cell.value < 0 for cell in values)
     assert not any(is_negative(cell, table.columns[place].unit) for cell in values)
     assert "<u>" not in markdown_table(table)

@@ -24,7 +24,7 @@ from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.render.drawing import MOST_DRAWN
 from dgbench.reports.render.formats import csv_files, markdown_files, render_html
 from dgbench.reports.render.latex import latex_files
-from dgbench.reports.tables import MOST_ON_PAGE, Cell, Column, Table, cells
+from dgbench.reports.tables import MOST_ON_PAGE, Cell, Column, Table
 
 
 def many(algorithms: int, seeds: int, environments: int) -> pd.DataFrame:
@@ -110,7 +110,7 @@ def test_each_table_is_formatted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     latex_files(document)
     render_html(document)
     assert made.count("worst_gap_of_means") == 1
-    assert [line[0].value for line in cells(measures)] == list(measures.frame["algorithm"])
+    assert [line[0].value for line in measures.cells] == list(measures.frame["algorithm"])
 
 
 def test_many_environments_warn_of_nothing(tmp_path: Path) -> None:

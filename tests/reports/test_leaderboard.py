@@ -19,7 +19,7 @@ from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.slices.leakage import LeakageReport
-from dgbench.reports.tables import Cell, cells, show
+from dgbench.reports.tables import Cell, show
 from tests.tables import line, table
 
 SHIFTS = {"sr_cmnist": "correlation", "pacs": "diversity"}
@@ -227,7 +227,7 @@ def test_leakage_report_with_two_test_domains(make: Any, tmp_path: Path) -> None
         "An oracle that looks at 1 test domain gains 30.0 points (erm), and one that looks at 2 "
         "test domains gains 0.0 points (erm) of accuracy, against the choice by validation data."
     )
-    domains = cells(table(document, "leakage_domains"))[1]
+    domains = table(document, "leakage_domains").cells[1]
     assert [cell.value for cell in domains[3:7]] == [
         pytest.approx(0.9),
         None,
@@ -262,7 +262,7 @@ def test_the_largest_draw_wins_a_tie_whatever_its_folder(
     write_search(make, tmp_path, tie, ["0.90", "0.10"])
     for draw, folder in zip(tie, folders, strict=True):
         (tmp_path / f"m-0.90-0.10-{draw}").rename(tmp_path / f"{folder}")
-    domains = cells(table(LeakageReport()(collect([tmp_path]), TrainVal()), "leakage_domains"))
+    domains = table(LeakageReport()(collect([tmp_path]), TrainVal()), "leakage_domains").cells
     values = [cell.value for cell in domains[0] if isinstance(cell.value, float)]
     assert values[:2] == [pytest.approx(0.7), pytest.approx(0.3)]
 

@@ -23,7 +23,7 @@ from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import plain_document, render_html, write
 from dgbench.reports.studies import evaluate_study
-from dgbench.reports.tables import Cell, Table, cells, show
+from dgbench.reports.tables import Cell, Table, show
 from tests.studies import composed
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -34,7 +34,7 @@ def build(root: Path, **options: object):  # type: ignore[no-untyped-def]
 
 
 def line(table: Table, key: str) -> dict[str, Cell]:
-    row = next(row for row in cells(table) if row[0].value == key)
+    row = next(row for row in table.cells if row[0].value == key)
     return {column.shown: cell for column, cell in zip(table.columns, row, strict=True)}
 
 

@@ -34,7 +34,6 @@ from dgbench.reports.tables import (
     Cell,
     Column,
     Table,
-    cells,
     entry,
     is_negative,
     percent,
@@ -154,7 +153,7 @@ def test_latex_is_ready_for_a_paper(document: Document, tmp_path: Path) -> None:
 
 
 def test_intervals_are_shown_and_kept(tmp_path: Path) -> None:
-    assert show(cells(made())[0][2], "correlation") == "-0.25 [-0.50, 0.12] ± 0.10"
+    assert show(made().cells[0][2], "correlation") == "-0.25 [-0.50, 0.12] ± 0.10"
     assert is_negative(Cell(-0.1), "correlation")
     assert not is_negative(Cell(-0.1), "points")
     write(Document("T", "", [Section("s", "S", [made()])], problem_table([])), tmp_path)

@@ -315,7 +315,7 @@ def _check_option(label: str, value: Any, options: Sequence[str]) -> None:
 def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
     """Describe why a study would not try its method.
 
-    That are late phases, losses of frozen features, and a fixed classifier not made of texts.
+    These are late phases, losses of frozen features, and a fixed classifier not made of texts.
 
     Args:
         config: the resolved configuration, plain values by top-level key.

@@ -127,8 +127,8 @@ def dots_of(
         kind: Kind = "open"
         if verdict is not None:
             kind = kind_of(verdict, name)
-        if verdict is not None and verdict.seeds > 1:  # one seed judges nothing
-            word = beside(verdict, name)
+            if verdict.seeds > 1:  # one seed judges nothing
+                word = beside(verdict, name)
         small = [100 * part for part in (parts or {}).get(name, ())]
         dots.append(Dot(name, 100 * value, interval, word, kind, small))
     return dots
@@ -136,9 +136,7 @@ def dots_of(
 
 def beside(verdict: Verdict, name: str) -> str:
     """Write how an algorithm stands, as it stands beside its dot."""
-    if name in verdict.remarks:
-        return verdict.remarks[name]
-    return verdict.word(name)
+    return verdict.remarks.get(name, verdict.word(name))
 
 
 def kind_of(verdict: Verdict, name: str) -> Kind:

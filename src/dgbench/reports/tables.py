@@ -253,11 +253,6 @@ def interval_entry(name: str, interval: Interval, n: int | None = None) -> dict[
     return entry(name, interval.estimate, n=n, low=interval.low, high=interval.high)
 
 
-def cells(table: Table) -> list[list[Cell]]:
-    """Convert every line to the cells of its shown columns, for renderers."""
-    return table.cells
-
-
 def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
     extras = {
         kind: _values(frame[f"{column.name}.{kind}"])

@@ -60,7 +60,7 @@ from dgbench.reports.reading.folders import ASSUMED, Problem, printable, searche
 from dgbench.reports.reading.row_files import Run, bounded
 
 _LOOKED_AT = 10  # lines, to tell whose records they are
-_MOST_OF_A_RUN = 1000  # lines; a file of many runs is told by them, and may be larger than memory
+_MOST_OF_A_RUN = 1000  # lines; they show a file of many runs, which may exceed the memory
 
 
 def read_domainbed(

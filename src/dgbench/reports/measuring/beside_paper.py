@@ -66,7 +66,7 @@ def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
             Column(f"{title} ours", unit="correlation"),
             Column(f"{title} paper", unit="correlation", help=paper.source),
         ]
-    notes = [(f"Ours: {_mean_over(len(benchmark.lines))}. {source_note(paper, 'Paper')}")]
+    notes = [f"Ours: {_mean_over(len(benchmark.lines))}. {source_note(paper, 'Paper')}"]
     return table(lines, "published_terms", f"Beside the paper: {paper.title}", columns, notes)
 
 

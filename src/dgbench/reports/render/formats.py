@@ -37,7 +37,7 @@ from dgbench.reports.document import (
 )
 from dgbench.reports.labels import slug
 from dgbench.reports.render.latex import latex_files
-from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negative, show
+from dgbench.reports.tables import Cell, Column, Table, aligned, is_negative, show
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -145,7 +145,7 @@ def _plain_words(document: Document, titles: Collection[str], width: int | None)
 
 def _plain_problems(problems: Table) -> list[str]:
     """List the first problems, one line each."""
-    lines = cells(problems)
+    lines = problems.cells
     if not lines:
         return []
     parts = [f"\n{problems.title}"]
@@ -183,7 +183,7 @@ def plain_table(table: Table, title: str | None = None, width: int | None = None
         width: letters of a line; columns that do not fit are named below it.
     """
     lines = [[column.shown for column in table.columns]]
-    for line in cells(table):
+    for line in table.cells:
         pairs = zip(line, table.columns, strict=True)
         lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in pairs])
     text = [wrapped(table.title if title is None else title, width)]
@@ -269,7 +269,7 @@ def markdown_table(table: Table, level: int = 3, title: str | None = None) -> st
     if len(table):
         lines = [[markdown_text(column.shown) for column in table.columns]]
         lines.append(["---:" if column.numeric else "---" for column in table.columns])
-        for line, reference in zip(cells(table), table.references, strict=True):
+        for line, reference in zip(table.cells, table.references, strict=True):
             texts = list(map(_markdown_cell, line, table.columns))
             if reference:
                 texts = [f"*{text}*" for text in texts]
@@ -364,7 +364,6 @@ def render_html(document: Document) -> str:
     )
     functions = (
         anchor,
-        cells,
         certainty,
         certainty_notes,
         contents,

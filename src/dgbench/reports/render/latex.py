@@ -13,7 +13,7 @@ from dataclasses import replace
 from dgbench.reports.document import Document, Figure, remake, title_of
 from dgbench.reports.render.latex_text import latex_text
 from dgbench.reports.render.paper_names import paper_names, with_paper_names
-from dgbench.reports.tables import Cell, Column, Table, cells, is_negative, on_page, show
+from dgbench.reports.tables import Cell, Column, Table, is_negative, on_page, show
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
@@ -191,7 +191,7 @@ def _alignment(table: Table, is_long: bool) -> str:
     for place, column in enumerate(table.columns):
         sign = "r" if column.numeric else "l"
         if is_long and not column.numeric:
-            widest = max(len(show(line[place], column.unit)) for line in cells(table))
+            widest = max(len(show(line[place], column.unit)) for line in table.cells)
             sign = rf"p{{{_PARAGRAPH}\linewidth}}" if widest > _WIDE else sign
         signs.append(sign)
     return "".join(signs)
@@ -199,7 +199,7 @@ def _alignment(table: Table, is_long: bool) -> str:
 
 def _lines(table: Table, names: Mapping[str, str]) -> list[str]:
     lines = []
-    for line in cells(table):
+    for line in table.cells:
         texts = [
             _latex_cell(cell, column, names)
             for cell, column in zip(line, table.columns, strict=True)
